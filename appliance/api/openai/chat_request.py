@@ -1,0 +1,175 @@
+"""The body of `POST /v1/chat/completions`, and the canonical request that it is.
+
+Every field of OpenAI's is here: used, or in `field_support` as ignored or refused. Pure: no clock, no model,
+no id of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, field_validator
+from pydantic_core.core_schema import ValidationInfo
+
+from appliance.api.hints import parse_hints
+from appliance.api.openai.field_support import ignored, refuse_unless_null, refused, unsupported
+from appliance.api.openai.generation import (
+    STREAM_OPTIONS_NEED_STREAM,
+    GenerationFields,
+)
+from appliance.api.openai.messages import Messages, to_protocol
+from appliance.api.openai.template_kwargs import TemplateKwargs
+from appliance.api.openai.validation import Body, refuse, validated
+from appliance.errors import InvalidRequest
+from appliance.protocol import ChatPrompt, Request
+
+MAX_TOP_LOGPROBS = 20
+MAX_TOOLS = 128
+
+_RULES: Final[list[JsonValue]] = [
+    STREAM_OPTIONS_NEED_STREAM,
+    {
+        "if": {
+            "required": ["top_logprobs"],
+            "properties": {"top_logprobs": {"type": "integer", "minimum": 1}},
+        },
+        "then": {"required": ["logprobs"], "properties": {"logprobs": {"const": True}}},
+    },
+    {
+        "not": {
+            "required": ["max_tokens", "max_completion_tokens"],
+            "properties": {"max_tokens": {"type": "integer"}, "max_completion_tokens": {"type": "integer"}},
+        }
+    },
+    {
+        "if": {"required": ["tools"], "properties": {"tools": {"type": "array", "minItems": 1}}},
+        "then": {"required": ["tool_choice"], "properties": {"tool_choice": {"const": "none"}}},
+    },
+    {
+        "if": {"required": ["functions"], "properties": {"functions": {"type": "array", "minItems": 1}}},
+        "then": {"required": ["function_call"], "properties": {"function_call": {"const": "none"}}},
+    },
+]
+
+
+class TextResponseFormat(Body):
+    type: Literal["text"]
+
+
+def _no_structure(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("type") in ("json_object", "json_schema"):
+        raise refuse(unsupported("response_format"))
+    return value
+
+
+def _no_audio(value: Any) -> Any:
+    if isinstance(value, list) and "audio" in value:
+        raise refuse(unsupported("modalities"))
+    return value
+
+
+_Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)]
+# "auto" without tools calls none, so it asks for nothing; a list of tools is looked at in `_refuse_tools`.
+_NoCall = Literal["none", "auto"]
+
+
+class ChatCompletionRequest(GenerationFields):
+    model_config = ConfigDict(json_schema_extra={"allOf": _RULES})
+
+    messages: Messages
+    max_completion_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="A variable of the chat template, for templates that read it."
+    )
+    chat_template_kwargs: TemplateKwargs | None = None
+
+    tools: _Tools | None = refused("tools")
+    tool_choice: _NoCall | None = refused("tool_choice")
+    functions: _Tools | None = refused("functions")
+    function_call: _NoCall | None = refused("function_call")
+    response_format: Annotated[TextResponseFormat, BeforeValidator(_no_structure)] | None = refused("response_format")
+    modalities: (
+        Annotated[list[Literal["text"]], Field(min_length=1, fail_fast=True), BeforeValidator(_no_audio)] | None
+    ) = refused("modalities")
+    audio: None = refused("audio")
+    moderation: None = refused("moderation")
+    web_search_options: None = refused("web_search_options")
+
+    parallel_tool_calls: Any = ignored("parallel_tool_calls")
+    prediction: Any = ignored("prediction")
+    prompt_cache_key: Any = ignored("prompt_cache_key")
+    prompt_cache_options: Any = ignored("prompt_cache_options")
+    prompt_cache_retention: Any = ignored("prompt_cache_retention")
+    safety_identifier: Any = ignored("safety_identifier")
+    store: Any = ignored("store")
+    verbosity: Any = ignored("verbosity")
+
+    @field_validator("audio", "moderation", "web_search_options", mode="before")
+    @classmethod
+    def _refuse(cls, value: Any, info: ValidationInfo) -> Any:
+        return refuse_unless_null(value, info.field_name or "")
+
+    @field_validator("tool_choice", "function_call", mode="before")
+    @classmethod
+    def _no_forced_call(cls, value: Any, info: ValidationInfo) -> Any:
+        if value == "required" or isinstance(value, dict):
+            raise refuse(unsupported(info.field_name or ""))
+        return value
+
+
+def parse_chat(body: object, headers: Mapping[str, str], request_id: str) -> Request:
+    """`body` is decoded JSON; `headers` has lower-case names, or ignores case.
+
+    Raises `InvalidRequest` that names the field or the header.
+    """
+    fields = validated(ChatCompletionRequest, body)
+    fields.check_stream_options()
+    _refuse_tools(fields)
+    return Request(
+        id=request_id,
+        model=fields.model,
+        prompts=(ChatPrompt(to_protocol(fields.messages), _template_kwargs(fields)),),
+        n=fields.n or 1,
+        sampling=fields.sampling(),
+        stopping=fields.stopping(
+            max_tokens=_max_tokens(fields),
+            max_tokens_field="max_tokens" if fields.max_tokens else "max_completion_tokens",
+        ),
+        logprobs=_logprobs(fields),
+        stream=bool(fields.stream),
+        include_usage=fields.include_usage(),
+        hints=parse_hints(headers, fields.metadata, fields.service_tier),
+    )
+
+
+def _refuse_tools(fields: ChatCompletionRequest) -> None:
+    for name, listed, choice in (
+        ("tools", fields.tools, fields.tool_choice),
+        ("functions", fields.functions, fields.function_call),
+    ):
+        if listed and choice != "none":
+            raise InvalidRequest(f"'{name}' {unsupported(name)}", param=name)
+
+
+def _max_tokens(fields: ChatCompletionRequest) -> int | None:
+    old, new = fields.max_tokens, fields.max_completion_tokens
+    if old is not None and new is not None and old != new:
+        raise InvalidRequest(
+            f"'max_tokens' ({old}) and 'max_completion_tokens' ({new}) differ; send the second only.",
+            param="max_tokens",
+        )
+    return new if new is not None else old
+
+
+def _logprobs(fields: ChatCompletionRequest) -> int | None:
+    if fields.logprobs:
+        return fields.top_logprobs or 0
+    if fields.top_logprobs:
+        raise InvalidRequest("'top_logprobs' is only allowed with \"logprobs\": true.", param="top_logprobs")
+    return None
+
+
+def _template_kwargs(fields: ChatCompletionRequest) -> dict[str, Any]:
+    effort = {} if fields.reasoning_effort is None else {"reasoning_effort": fields.reasoning_effort}
+    return {**effort, **(fields.chat_template_kwargs or {})}

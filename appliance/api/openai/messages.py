@@ -1,0 +1,181 @@
+"""Chat messages as OpenAI writes them, and the prompt that they make.
+
+Text only: the local models read nothing else, so other parts are refused where they stand. Any role may come
+anywhere in the list; order is the chat template's matter.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag, field_validator
+from pydantic_core.core_schema import ValidationInfo
+
+from appliance.api.openai.field_support import ignored, refuse_unless_null, refused
+from appliance.api.openai.validation import Body, Text, branch, branch_by
+from appliance.protocol import Message, Part, TextPart, ToolCall
+
+MAX_MESSAGES = 2048  # as OpenAI's
+MAX_PARTS = 1024  # of one message
+MAX_TOOL_CALLS = 128  # of one message
+
+_TEXT_ONLY = "must be a part of type 'text': the local models read text, not images, audio or files."
+
+
+class TextContentPart(Body):
+    type: Literal["text"]
+    text: Text
+    prompt_cache_breakpoint: Any = ignored("messages[].content[].prompt_cache_breakpoint")
+
+
+class RefusalContentPart(Body):
+    type: Literal["refusal"]
+    refusal: Text
+
+
+def _part_type(value: Any) -> str | None:
+    return value["type"] if isinstance(value, dict) and value.get("type") in ("text", "refusal") else None
+
+
+def _text_part_type(value: Any) -> str | None:
+    return "text" if _part_type(value) == "text" else None
+
+
+def _content_shape(value: Any) -> str | None:
+    return "text" if isinstance(value, str) else "parts" if isinstance(value, list) else None
+
+
+_TextOnlyPart = Annotated[Annotated[TextContentPart, Tag(branch("text"))], branch_by(_text_part_type, _TEXT_ONLY)]
+_AnswerPart = Annotated[
+    Annotated[TextContentPart, Tag(branch("text"))] | Annotated[RefusalContentPart, Tag(branch("refusal"))],
+    branch_by(_part_type, _TEXT_ONLY),
+]
+_WRONG_CONTENT = "must be a string, an array of parts or null."
+Content = Annotated[
+    Annotated[Text, Tag(branch("text"))]
+    | Annotated[list[_TextOnlyPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True), Tag(branch("parts"))],
+    branch_by(_content_shape, _WRONG_CONTENT),
+]
+AnswerContent = Annotated[
+    Annotated[Text, Tag(branch("text"))]
+    | Annotated[list[_AnswerPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True), Tag(branch("parts"))],
+    branch_by(_content_shape, _WRONG_CONTENT),
+]
+Name = Annotated[Text, Field(min_length=1, max_length=64)]
+CallId = Annotated[Text, Field(min_length=1, max_length=256)]
+
+
+class CalledFunction(Body):
+    name: Name
+    arguments: Text  # as the model wrote it, which need not be valid JSON
+
+
+class FunctionToolCall(Body):
+    id: CallId
+    type: Literal["function"]
+    function: CalledFunction
+
+
+def _call_type(value: Any) -> str | None:
+    return "function" if isinstance(value, dict) and value.get("type") == "function" else None
+
+
+_ToolCall = Annotated[
+    Annotated[FunctionToolCall, Tag(branch("function"))],
+    branch_by(_call_type, "must be a tool call of type 'function'; custom tool calls are not supported."),
+]
+
+
+class InstructionMessage(Body):
+    role: Literal["system", "developer"]
+    content: Content | None
+    name: Name | None = None
+
+
+class UserMessage(Body):
+    role: Literal["user"]
+    content: Content | None
+    name: Name | None = None
+
+
+class AssistantMessage(Body):
+    role: Literal["assistant"]
+    content: AnswerContent | None = None
+    name: Name | None = None
+    refusal: Text | None = None
+    tool_calls: Annotated[list[_ToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] | None = None
+    annotations: Any = ignored("messages[].annotations")
+    audio: None = refused("messages[].audio")
+    function_call: None = refused("messages[].function_call")
+
+    @field_validator("audio", "function_call", mode="before")
+    @classmethod
+    def _refuse(cls, value: Any, info: ValidationInfo) -> Any:
+        return refuse_unless_null(value, f"messages[].{info.field_name}")
+
+
+class ToolMessage(Body):
+    role: Literal["tool"]
+    content: Content | None
+    tool_call_id: CallId
+    name: Name | None = None
+
+
+_BRANCHES = {
+    "system": "instruction",
+    "developer": "instruction",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+
+
+def _role(value: Any) -> str | None:
+    role = value.get("role") if isinstance(value, dict) else None
+    return _BRANCHES.get(role) if isinstance(role, str) else None
+
+
+AnyMessage = Annotated[
+    Annotated[InstructionMessage, Tag(branch("instruction"))]
+    | Annotated[UserMessage, Tag(branch("user"))]
+    | Annotated[AssistantMessage, Tag(branch("assistant"))]
+    | Annotated[ToolMessage, Tag(branch("tool"))],
+    branch_by(
+        _role,
+        "must be 'system', 'developer', 'user', 'assistant' or 'tool' (which replaces 'function').",
+        at="role",
+    ),
+]
+Messages = Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+
+
+def to_protocol(messages: Sequence[AnyMessage]) -> tuple[Message, ...]:
+    return tuple(_message(message) for message in messages)
+
+
+def _message(message: AnyMessage) -> Message:
+    content = _parts(message.content)
+    match message:
+        case AssistantMessage():
+            if message.refusal:
+                # What the model refused with is what it said: the history must show it.
+                content += (TextPart(message.refusal),)
+            calls = tuple(
+                ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
+            )
+            return Message("assistant", content, message.name, calls)
+        case ToolMessage():
+            return Message("tool", content, message.name, tool_call_id=message.tool_call_id)
+        case _:
+            return Message(message.role, content, message.name)
+
+
+def _parts(content: str | Sequence[TextContentPart | RefusalContentPart] | None) -> tuple[Part, ...]:
+    """Null, "" and parts without text are all the empty tuple."""
+    if content is None:
+        return ()
+    texts = (
+        [content]
+        if isinstance(content, str)
+        else [part.text if isinstance(part, TextContentPart) else part.refusal for part in content]
+    )
+    return tuple(TextPart(text) for text in texts if text)

@@ -1,0 +1,204 @@
+"""A request's events as OpenAI's answers: stream chunks as they come, or one body of them all.
+
+Pure: no clock, no socket. One serializer serves one request and counts its usage. `frames` is what a stream sends;
+`chunks` is the same as plain objects, and says what the bytes must be.
+"""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from appliance.api import sse
+from appliance.api.openai.logprobs import CompletionLogprobs, chat_logprobs
+from appliance.api.openai.usage import UsageMeter
+from appliance.errors import from_code
+from appliance.protocol import Delta, Event, Failed, Finished, FinishReason, Request, Started, TokenLogprob
+
+_HOLE: Final = "\0"  # stands for the text while a frame is cut in two around it
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one choice has said so far."""
+
+    texts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    reason: FinishReason | None = None
+
+
+class Serializer(ABC):
+    _id_prefix: ClassVar[str]
+    _object: ClassVar[str]
+    _chunk_object: ClassVar[str]
+
+    def __init__(self, request: Request, *, created: int, model: str, system_fingerprint: str | None = None) -> None:
+        """`created` is Unix time in seconds; `model` is the name the client sees."""
+        self._request = request
+        self._usage = UsageMeter(request)
+        self._head = {
+            "id": self._id_prefix + request.id,
+            "object": self._chunk_object,
+            "created": created,
+            "model": model,
+            "system_fingerprint": system_fingerprint,
+        }
+        self._cuts: dict[int, tuple[bytes, bytes]] = {}
+
+    def frames(self, event: Event) -> bytes:
+        """The server-sent events, ready to send, for one event; empty when it shows nothing.
+
+        Raises an `ApplianceError` for `Failed`.
+        """
+        # One of these runs for every token of every stream, so a text goes between two ready-made halves.
+        if type(event) is Delta and not event.logprobs:
+            if not event.text:
+                return b""
+            before, after = self._cuts.get(event.choice) or self._cut(event.choice)
+            return before + sse.json_bytes(event.text) + after
+        return b"".join(sse.event(chunk) for chunk in self.chunks(event))
+
+    def chunks(self, event: Event) -> list[dict[str, Any]]:
+        """The stream's chunks for one event. With `include_usage`, the last `Finished` gives the usage chunk too.
+
+        Raises an `ApplianceError` for `Failed`.
+        """
+        match event:
+            case Started():
+                self._usage.started(event)
+                opening = self._opening(event)
+                return [] if opening is None else [self._chunk(opening)]
+            case Delta():
+                if not event.text and not event.logprobs:
+                    return []
+                return [self._chunk(self._delta(event))]
+            case Finished():
+                self._usage.finished(event)
+                closing = self._chunk(self._closing(event))
+                if self._request.include_usage and self._usage.complete:
+                    return [closing, {**self._head, "choices": [], "usage": self.usage()}]
+                return [closing]
+            case Failed():
+                raise from_code(event.code, event.message, event.param)
+
+    def whole(self, events: Iterable[Event]) -> dict[str, Any]:
+        """The body of a plain answer, from all events of all choices.
+
+        Raises an `ApplianceError` for `Failed`.
+        """
+        answers: defaultdict[int, _Answer] = defaultdict(_Answer)
+        for event in events:
+            answer = answers[event.choice]
+            match event:
+                case Started():
+                    self._usage.started(event)
+                    if event.prompt_text:
+                        answer.texts.append(event.prompt_text)
+                case Delta():
+                    answer.texts.append(event.text)
+                    answer.logprobs.extend(event.logprobs)
+                case Finished():
+                    self._usage.finished(event)
+                    answer.reason = event.reason
+                case Failed():
+                    raise from_code(event.code, event.message, event.param)
+        choices = [self._choice(index, answer) for index, answer in sorted(answers.items())]
+        return {**self._head, "object": self._object, "choices": choices, "usage": self.usage()}
+
+    def usage(self) -> dict[str, Any]:
+        """OpenAI's usage object for the events seen so far."""
+        return self._usage.body()
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        chunk = {**self._head, "choices": [choice]}
+        if self._request.include_usage:
+            chunk["usage"] = None
+        return chunk
+
+    def _cut(self, choice: int) -> tuple[bytes, bytes]:
+        frame = sse.event(self._chunk(self._delta(Delta(choice, _HOLE, 1))))
+        # The last one: the model's name, which comes before, could hold the character too.
+        before, _, after = frame.rpartition(sse.json_bytes(_HOLE))
+        self._cuts[choice] = before, after
+        return before, after
+
+    @abstractmethod
+    def _opening(self, event: Started) -> dict[str, Any] | None:
+        """The chunk's choice that opens a choice, if any."""
+
+    @abstractmethod
+    def _delta(self, event: Delta) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _closing(self, event: Finished) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _choice(self, index: int, answer: _Answer) -> dict[str, Any]:
+        """A choice of a plain answer."""
+
+
+class ChatSerializer(Serializer):
+    _id_prefix = "chatcmpl-"
+    _object = "chat.completion"
+    _chunk_object = "chat.completion.chunk"
+
+    def _opening(self, event: Started) -> dict[str, Any]:
+        return self._piece(event.choice, {"role": "assistant", "content": ""})
+
+    def _delta(self, event: Delta) -> dict[str, Any]:
+        logprobs = chat_logprobs(event.logprobs) if event.logprobs else None
+        return self._piece(event.choice, {"content": event.text}, logprobs)
+
+    def _closing(self, event: Finished) -> dict[str, Any]:
+        return self._piece(event.choice, {}, reason=event.reason)
+
+    def _piece(
+        self,
+        index: int,
+        delta: dict[str, str],
+        logprobs: dict[str, Any] | None = None,
+        reason: FinishReason | None = None,
+    ) -> dict[str, Any]:
+        return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+
+    def _choice(self, index: int, answer: _Answer) -> dict[str, Any]:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": "".join(answer.texts), "refusal": None},
+            "logprobs": None if self._request.logprobs is None else chat_logprobs(answer.logprobs),
+            "finish_reason": answer.reason,
+        }
+
+
+class CompletionSerializer(Serializer):
+    _id_prefix = "cmpl-"
+    _object = "text_completion"
+    _chunk_object = "text_completion"
+
+    def __init__(self, request: Request, *, created: int, model: str, system_fingerprint: str | None = None) -> None:
+        super().__init__(request, created=created, model=model, system_fingerprint=system_fingerprint)
+        self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
+
+    def _opening(self, event: Started) -> dict[str, Any] | None:
+        return self._piece(event.choice, event.prompt_text) if event.prompt_text else None
+
+    def _delta(self, event: Delta) -> dict[str, Any]:
+        logprobs = self._logprobs[event.choice].body(event.logprobs) if event.logprobs else None
+        return self._piece(event.choice, event.text, logprobs)
+
+    def _closing(self, event: Finished) -> dict[str, Any]:
+        return self._piece(event.choice, "", reason=event.reason)
+
+    def _choice(self, index: int, answer: _Answer) -> dict[str, Any]:
+        logprobs = None if self._request.logprobs is None else CompletionLogprobs().body(answer.logprobs)
+        return self._piece(index, "".join(answer.texts), logprobs, answer.reason)
+
+    def _piece(
+        self,
+        index: int,
+        text: str,
+        logprobs: dict[str, Any] | None = None,
+        reason: FinishReason | None = None,
+    ) -> dict[str, Any]:
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}

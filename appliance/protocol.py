@@ -1,0 +1,174 @@
+"""The canonical request and its answer, whatever wire format a client speaks.
+
+Frozen data without behaviour. Every wire format is parsed into `Request`; every engine answers with `Event`s.
+This module knows no HTTP, no engine and no other module of ours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+StepKind = Literal["plan", "extract", "classify", "summarize", "transform", "code", "chat", "synthesize"]
+Criticality = Literal["critical", "normal", "sheddable"]
+CacheMode = Literal["off", "exact", "semantic", "refresh"]
+Privacy = Literal["any", "local-only"]
+FinishReason = Literal["stop", "length"]
+
+# INTERFACE "Errors": what a failure is called on the wire. Each has one HTTP status, in `appliance.errors`.
+ErrorCode = Literal[
+    "invalid_request",
+    "context_length_exceeded",
+    "model_not_found",
+    "engine_crashed",
+    "overloaded",
+    "offline",
+    "model_loading",
+    "deadline_exceeded",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    url: str
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+Part = TextPart | ImagePart
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str  # JSON text, as the model wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: tuple[Part, ...] = ()  # null and "" are both the empty tuple
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    messages: tuple[Message, ...]
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # extra variables for the chat template
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    text: str
+    add_special: bool = True  # put the model's BOS token in front, as its tokenizer would
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    tokens: tuple[int, ...]
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. Defaults draw from the model's own distribution, as OpenAI's do."""
+
+    temperature: float = 1.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = 0  # 0 is off
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, added to its logit); -100 forbids, 100 forces
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    max_tokens: int | None = None  # None: until the model ends or the context is full
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the agent says about a step; see INTERFACE "Request hints"."""
+
+    task: str | None = None
+    step: StepKind | None = None
+    criticality: Criticality = "normal"
+    cache: CacheMode | None = None
+    privacy: Privacy = "any"
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: str
+    model: str
+    prompts: tuple[Prompt, ...]  # more than one only for /v1/completions
+    n: int = 1  # choices for each prompt; choice index = prompt index * n + choice
+    sampling: Sampling = field(default_factory=Sampling)
+    stopping: Stopping = field(default_factory=Stopping)
+    logprobs: int | None = None  # None: off; k: each token's own and the k most likely
+    stream: bool = False
+    include_usage: bool = False  # a last stream chunk with usage
+    echo: bool = False  # /v1/completions: the prompt's text comes first
+    hints: Hints = field(default_factory=Hints)
+
+
+# What an engine says about one choice, in this order: Started, Delta*, then Finished; or Failed at any point.
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    token_id: int
+    token: bytes  # the token's own bytes; may be a part of a character
+    logprob: float
+    top: tuple["TokenLogprob", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    choice: int
+    prompt_tokens: int
+    cached_tokens: int  # prompt tokens whose KV was already resident
+    queue_s: float  # from arrival in the engine to the first step that worked on it
+    prompt_text: str | None = None  # with `echo`
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    choice: int
+    text: str  # whole characters; may be empty when a token ends inside one
+    tokens: int
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    choice: int
+    reason: FinishReason
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    choice: int
+    code: ErrorCode
+    message: str
+    param: str | None = None
+
+
+Event = Started | Delta | Finished | Failed

@@ -1,0 +1,1 @@
+"""The daemon as a service of the machine: what the service manager is told."""

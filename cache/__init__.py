@@ -1,0 +1,1 @@
+"""The semantic cache: answers repeats, and only those it can vouch for."""

@@ -1,0 +1,1 @@
+"""Engines that run models on this machine, each in a process of its own."""

@@ -1,0 +1,6 @@
+"""The step loop: many requests, one model, one forward pass at a time."""
+
+from runtimes.engine.engine import Engine, EngineStats
+from runtimes.engine.sequence import Job
+
+__all__ = ["Engine", "EngineStats", "Job"]

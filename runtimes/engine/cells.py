@@ -1,0 +1,62 @@
+"""Counts the cells of a unified KV cache, in which one cell may belong to many sequences.
+
+An exact mirror of what the backend holds, so that the engine knows before a forward pass whether it fits.
+It knows token counts only, no tokens.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+
+class CellLedger:
+    """Reference counts of `capacity` cells, and which of them each sequence uses, in order."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._references = np.zeros(capacity, dtype=np.int32)
+        self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)  # a stack; its top is at `free - 1`
+        self.free = capacity
+        self._cells: dict[int, npt.NDArray[np.int32]] = {}
+
+    @property
+    def used(self) -> int:
+        return self.capacity - self.free
+
+    def length(self, sequence: int) -> int:
+        cells = self._cells.get(sequence)
+        return 0 if cells is None else len(cells)
+
+    def own(self, sequence: int) -> int:
+        """Cells that only this sequence uses: what freeing it would give back."""
+        cells = self._cells.get(sequence)
+        return 0 if cells is None else int((self._references[cells] == 1).sum())
+
+    def extend(self, sequence: int, n_tokens: int) -> None:
+        if n_tokens > self.free:
+            raise ValueError(f"{n_tokens} cells wanted, {self.free} free")
+        taken = self._free[self.free - n_tokens : self.free].copy()
+        self.free -= n_tokens
+        self._references[taken] = 1
+        cells = self._cells.get(sequence)
+        self._cells[sequence] = taken if cells is None else np.concatenate((cells, taken))
+
+    def fork(self, source: int, target: int, n_tokens: int) -> None:
+        shared = self._cells[source][:n_tokens].copy()
+        if len(shared) != n_tokens or target in self._cells:
+            raise ValueError(f"cannot share {n_tokens} cells of sequence {source} with {target}")
+        self._references[shared] += 1
+        self._cells[target] = shared
+
+    def truncate(self, sequence: int, n_tokens: int) -> None:
+        cells = self._cells.get(sequence)
+        if cells is None:
+            return
+        dropped = cells[n_tokens:]
+        self._references[dropped] -= 1
+        freed = dropped[self._references[dropped] == 0]
+        self._free[self.free : self.free + len(freed)] = freed
+        self.free += len(freed)
+        if n_tokens == 0:
+            del self._cells[sequence]
+        else:
+            self._cells[sequence] = cells[:n_tokens]

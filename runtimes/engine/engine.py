@@ -1,0 +1,202 @@
+"""The step loop over one backend: submit jobs, call `step` until it is idle, get events.
+
+One thread drives it. It knows no processes, no sockets and no templates; time is passed in.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.protocol import Delta, Event, Failed, Finished, FinishReason, Started
+from runtimes.contracts import Backend, BackendError, KVCacheFullError, Logits
+from runtimes.engine.logprobs import token_logprob
+from runtimes.engine.sampler import Sampler
+from runtimes.engine.scheduler import Fork, Limits, Operation, Scheduler
+from runtimes.engine.sequence import Job, Sequence
+from runtimes.engine.step_time import StepTime
+from runtimes.engine.stop_matcher import StopMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot. Counters count from the start of the engine."""
+
+    slots: int
+    running: int
+    waiting: int
+    kv_used_tokens: int
+    kv_total_tokens: int
+    retained_sequences: int
+    steps: int
+    prompt_tokens: int
+    computed_prompt_tokens: int  # rows of prompts that were computed, again after a preemption too
+    cached_prompt_tokens: int
+    generated_tokens: int
+    preemptions: int
+    last_step_s: float
+
+
+class Engine:
+    def __init__(self, backend: Backend, *, slots: int, step_target_s: float, clock: Callable[[], float]) -> None:
+        info = backend.info
+        self.info = info
+        self._backend = backend
+        self._clock = clock
+        self._scheduler = Scheduler(Limits(slots, info.max_sequences, info.kv_tokens, info.shares_prefixes))
+        self.step_time = StepTime(step_target_s, info.max_batch_tokens)
+        self._end_tokens = frozenset(info.end_tokens)
+        self._jobs: dict[str, list[Sequence]] = {}
+        self._steps = self._prompt_tokens = self._computed_prompt_tokens = self._cached_prompt_tokens = 0
+        self._generated_tokens = 0
+        self._last_step_s = 0.0
+
+    @property
+    def idle(self) -> bool:
+        return not self._jobs
+
+    def submit(self, job: Job) -> None:
+        """Queues a job, beside others of the same id. Its prompt must be 1 to `context_tokens` - 1 tokens of the vocabulary."""
+        prompt = np.array(job.prompt, dtype=np.int32)
+        stopping = job.stopping
+        forbidden = self.info.end_tokens if stopping.ignore_eos or stopping.min_tokens else ()
+        room = self.info.context_tokens - len(job.prompt)
+        length = len(job.prompt) + min(room, stopping.max_tokens or room)
+        # One seed gives n different choices, the same ones each time.
+        seed = secrets.randbits(64) if job.sampling.seed is None else job.sampling.seed
+        siblings = self._jobs.setdefault(job.id, [])
+        for i in range(job.n):
+            choice = job.first_choice + i
+            sequence = Sequence(
+                job=job,
+                choice=choice,
+                sampler=Sampler(job.sampling, self.info.n_vocab, seed + choice, prompt, forbidden),
+                stops=StopMatcher(stopping.stop),
+                arrived_s=self._clock(),
+                tokens=list(job.prompt),
+                max_length=length,
+            )
+            siblings.append(sequence)
+            self._scheduler.add(sequence)
+
+    def cancel(self, job_id: str) -> None:
+        """Frees all that the jobs of this id hold; what their prompts computed stays as a prefix for others."""
+        self._carry_out(self._scheduler.finish(self._jobs.pop(job_id, [])))
+
+    def step(self) -> list[tuple[str, Event]]:
+        """One forward pass and what came of it, by job. Raises `BackendError` when the model is beyond use."""
+        plan = self._scheduler.schedule(self.step_time.prefill_rows(self._decoding()))
+        began_s = self._clock()
+        self._carry_out(plan.operations)
+        if not plan.rows:
+            return []
+        try:
+            logits = self._backend.forward(plan.rows)
+        except KVCacheFullError as error:
+            if len(self._scheduler.running) < 2:
+                raise BackendError(f"one sequence alone does not fit the KV cache: {error}") from error
+            self._carry_out(self._scheduler.undo(plan))
+            return []
+        events: list[tuple[str, Event]] = [(s.job.id, self._start(s, began_s)) for s in plan.admitted]
+        sampled = plan.sampled
+        self._scheduler.commit(plan)
+        self._computed_prompt_tokens += len(plan.rows) - plan.decode_rows
+        for sequence, row in zip(sampled, logits, strict=True):
+            news = self._advance(sequence, row)
+            events.extend((sequence.job.id, event) for event in news)
+            if news and isinstance(news[-1], Finished | Failed):
+                # What a broken distribution came from must not become another request's prefix.
+                self._carry_out(self._scheduler.finish([sequence], retain=isinstance(news[-1], Finished)))
+                self._leave(sequence)
+        self._steps += 1
+        self._last_step_s = self._clock() - began_s
+        self.step_time.observe(len(plan.rows), self._last_step_s)
+        return events
+
+    def stats(self) -> EngineStats:
+        scheduler = self._scheduler
+        return EngineStats(
+            slots=scheduler.limits.slots,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            kv_used_tokens=scheduler.cells.used,
+            kv_total_tokens=scheduler.cells.capacity,
+            retained_sequences=scheduler.retained_sequences,
+            steps=self._steps,
+            prompt_tokens=self._prompt_tokens,
+            computed_prompt_tokens=self._computed_prompt_tokens,
+            cached_prompt_tokens=self._cached_prompt_tokens,
+            generated_tokens=self._generated_tokens,
+            preemptions=scheduler.preemptions,
+            last_step_s=self._last_step_s,
+        )
+
+    def _decoding(self) -> int:
+        return sum(sequence.decoding for sequence in self._scheduler.running)
+
+    def _carry_out(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, Fork):
+                self._backend.fork(operation.source, operation.target, operation.n_tokens)
+            else:
+                self._backend.truncate(operation.sequence, operation.n_tokens)
+
+    def _start(self, sequence: Sequence, now_s: float) -> Started:
+        sequence.started = True
+        self._prompt_tokens += sequence.prompt_tokens
+        self._cached_prompt_tokens += sequence.cached_tokens
+        return Started(
+            choice=sequence.choice,
+            prompt_tokens=sequence.prompt_tokens,
+            cached_tokens=sequence.cached_tokens,
+            queue_s=max(0.0, now_s - sequence.arrived_s),
+            prompt_text=sequence.job.prompt_text,
+        )
+
+    def _advance(self, sequence: Sequence, logits: Logits) -> list[Event]:
+        """Draws a sequence's next token; says what can be shown of it, and whether that was the last."""
+        job, stopping = sequence.job, sequence.job.stopping
+        may_end = sequence.generated >= stopping.min_tokens and not stopping.ignore_eos
+        try:
+            token = sequence.sampler.draw(logits, may_end=may_end)
+        except BackendError as error:
+            return [Failed(sequence.choice, "engine_crashed", str(error))]
+        logprob = None
+        if job.logprobs is not None:
+            logprob = token_logprob(logits, token, job.logprobs, self._token_bytes)
+        sequence.tokens.append(token)
+        self._generated_tokens += 1
+        ended = token in self._end_tokens
+        text = sequence.detokenizer.flush() if ended else sequence.detokenizer.feed(self._backend.piece(token))
+        sequence.hold(text, None if ended else logprob)
+        shown = sequence.stops.feed(text)
+        reason: FinishReason | None = None
+        if sequence.stops.stopped_by is not None:
+            return self._end(sequence, shown, "stop", everything=False)
+        if ended:
+            reason = "stop"
+        elif len(sequence.tokens) >= sequence.max_length:
+            reason = "length"
+            shown += sequence.stops.feed(sequence.detokenizer.flush())
+        if reason is not None:
+            if sequence.stops.stopped_by is None:
+                shown += sequence.stops.flush()
+            return self._end(sequence, shown, reason, everything=True)
+        delta = sequence.release(shown)
+        return [delta] if delta else []
+
+    def _end(self, sequence: Sequence, shown: str, reason: FinishReason, *, everything: bool) -> list[Event]:
+        delta: Delta | None = sequence.release(shown, everything=everything)
+        end = Finished(sequence.choice, reason, sequence.generated)
+        return [delta, end] if delta else [end]
+
+    def _leave(self, sequence: Sequence) -> None:
+        siblings = self._jobs.get(sequence.job.id, [])
+        if sequence in siblings:
+            siblings.remove(sequence)
+        if not siblings:
+            self._jobs.pop(sequence.job.id, None)
+
+    def _token_bytes(self, token: int) -> bytes:
+        return self._backend.piece(token) or self._backend.token_text(token).encode()

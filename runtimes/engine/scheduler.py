@@ -1,0 +1,242 @@
+"""Decides what each step computes: who is admitted, which rows go into the batch, whose cells are given up.
+
+Pure: no backend, no clock, no randomness. It answers with `Operation`s and rows for the engine to carry out, and
+keeps an exact mirror of the KV cache meanwhile.
+
+First come, first served. A prompt shares the cells of the resident sequence with the longest common prefix; one
+whose prefix is being computed right now waits for it instead of computing it again.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from runtimes.contracts import Row, TokenArray
+from runtimes.engine.cells import CellLedger
+from runtimes.engine.prefix_tree import Match, PrefixTree
+from runtimes.engine.sequence import UNPLACED, Sequence
+
+# Waiting a step for a prefix that another prompt computes pays from about one chunk of a kernel's rows on.
+SHARE_AT_LEAST_TOKENS = 16
+# A retained cell slows every later token a little: attention passes over it. Measured on a 135M model, two cores:
+# 1/19,000 (16 sequences) to 1/9,000 (one) of the cost of computing it again. Keeping it until it has cost as much
+# as it saves is at most twice as dear as knowing the future (the ski-rental bound).
+RETAIN_FOR_WORK_TOKENS = 16_384
+# Room that a newcomer leaves each running stream, so that it does not have to step back right after its prefill.
+HEADROOM_TOKENS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    source: int
+    target: int
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    sequence: int
+    n_tokens: int
+
+
+Operation = Fork | Truncate
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    slots: int  # sequences that run at once
+    max_sequences: int  # those and the retained ones: at least one more
+    kv_tokens: int
+    shares_prefixes: bool = True
+
+
+@dataclass(slots=True)
+class Plan:
+    operations: list[Operation] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    parts: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, its rows), in the order of `rows`
+    admitted: list[Sequence] = field(default_factory=list)
+    decode_rows: int = 0
+
+    @property
+    def sampled(self) -> list[Sequence]:
+        """Those that get a new token, in the order of the logits."""
+        return [sequence for sequence, n in self.parts if sequence.computed + n == len(sequence.tokens)]
+
+
+class Scheduler:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # in order of admission
+        self.cells = CellLedger(limits.kv_tokens)
+        self.preemptions = 0
+        self.work_tokens = 0
+        self._tree = PrefixTree()
+        self._computed: dict[int, int] = {}  # by slot, of the resident sequences
+        self._retained: OrderedDict[int, tuple[TokenArray, int]] = OrderedDict()  # slot: (tokens, work when last used)
+        self._free_slots = list(range(limits.max_sequences - 1, -1, -1))
+
+    @property
+    def retained_sequences(self) -> int:
+        return len(self._retained)
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def schedule(self, prefill_rows: int) -> Plan:
+        """The next step, with at most `prefill_rows` rows beside one row for each running stream."""
+        plan = Plan()
+        self._forget_expensive(plan)
+        self._admit(plan)
+        for sequence in list(self.running):
+            if sequence.decoding and self._make_room(plan, for_=sequence):
+                self._put(plan, sequence, 1)
+                plan.decode_rows += 1
+        self._prefill(plan, prefill_rows)
+        while self.running and not plan.rows:  # prompts hold all cells between them: the newest steps back
+            self._preempt(plan, self.running[-1])
+            self._prefill(plan, prefill_rows)
+        return plan
+
+    def commit(self, plan: Plan) -> None:
+        """Notes that the rows of `plan` are in the KV cache."""
+        for sequence, n in plan.parts:
+            sequence.computed += n
+            self._computed[sequence.slot] = sequence.computed
+        self.work_tokens += len(plan.rows)
+
+    def undo(self, plan: Plan) -> list[Operation]:
+        """Takes back the rows of a plan that the backend refused, and preempts the newest sequence."""
+        for sequence, _ in plan.parts:
+            self.cells.truncate(sequence.slot, sequence.computed)
+        again = Plan()
+        if self.running:
+            self._preempt(again, self.running[-1])
+        return again.operations
+
+    def finish(self, sequences: Iterable[Sequence], *, retain: bool = True) -> list[Operation]:
+        """Takes sequences out, wherever they are; their prefixes stay resident while that is cheap."""
+        plan = Plan()
+        for sequence in sequences:
+            if sequence.slot == UNPLACED:
+                if sequence in self.waiting:
+                    self.waiting.remove(sequence)
+                continue
+            self.running.remove(sequence)
+            if retain and self.limits.shares_prefixes and sequence.computed >= SHARE_AT_LEAST_TOKENS:
+                self._retain(plan, sequence)
+            else:
+                self._free(plan, sequence.slot)
+            sequence.slot = UNPLACED
+        return plan.operations
+
+    def _admit(self, plan: Plan) -> None:
+        passed_over: list[Sequence] = []
+        promised = sum(len(s.tokens) - s.computed for s in self.running if not s.decoding)
+        while self.waiting and len(self.running) < self.limits.slots:
+            sequence = self.waiting.popleft()
+            tokens = sequence.token_array()
+            now, later = self._tree.longest(tokens[:-1], self._computed)  # the last token is computed for its logits
+            if later.tokens - now.tokens >= SHARE_AT_LEAST_TOKENS:
+                passed_over.append(sequence)
+                continue
+            if not self._place(plan, sequence, tokens, now, promised):
+                passed_over.append(sequence)  # nobody behind it may pass: it would starve
+                break
+            promised += len(tokens) - sequence.computed
+        self.waiting.extendleft(reversed(passed_over))
+
+    def _place(self, plan: Plan, sequence: Sequence, tokens: TokenArray, match: Match, promised: int) -> bool:
+        """Gives a sequence a slot and the cells it shares; False when its prompt does not fit now."""
+        shared = match.tokens if match.tokens >= SHARE_AT_LEAST_TOKENS else 0
+        if match.sequence in self._retained:
+            self._retained[match.sequence] = (self._retained[match.sequence][0], self.work_tokens)
+            self._retained.move_to_end(match.sequence)
+        if not self._free_slots:
+            self._free(plan, next(iter(self._retained)))  # the least recently used; never the one matched last
+        slot = self._free_slots.pop()
+        if shared:  # first of all, so that the source itself may be evicted
+            self.cells.fork(match.sequence, slot, shared)
+            plan.operations.append(Fork(match.sequence, slot, shared))
+        needed = len(tokens) - shared + 1 + promised + HEADROOM_TOKENS * len(self.running)
+        if not self._evict_for(plan, needed):
+            self._free(plan, slot)
+            return False
+        sequence.slot, sequence.computed = slot, shared
+        self._computed[slot] = shared
+        if self.limits.shares_prefixes:
+            self._tree.insert(slot, tokens)
+        if not sequence.started:
+            sequence.cached_tokens = shared
+            plan.admitted.append(sequence)
+        self.running.append(sequence)
+        return True
+
+    def _prefill(self, plan: Plan, budget: int) -> None:
+        for sequence in self.running:
+            if sequence.decoding or budget <= 0:
+                continue
+            wanted = min(len(sequence.tokens) - sequence.computed, budget)
+            self._evict_for(plan, wanted)
+            n = min(wanted, self.cells.free)
+            if n:
+                self._put(plan, sequence, n)
+                budget -= n
+
+    def _put(self, plan: Plan, sequence: Sequence, n: int) -> None:
+        self.cells.extend(sequence.slot, n)
+        last = len(sequence.tokens) - 1
+        plan.rows.extend(
+            Row(sequence.tokens[i], i, sequence.slot, i == last)
+            for i in range(sequence.computed, sequence.computed + n)
+        )
+        plan.parts.append((sequence, n))
+
+    def _make_room(self, plan: Plan, *, for_: Sequence) -> bool:
+        """One free cell for a running stream; False when it had to step back itself."""
+        while self.cells.free == 0 and not self._evict_for(plan, 1):
+            victim = next(s for s in reversed(self.running) if all(s is not planned for planned, _ in plan.parts))
+            self._preempt(plan, victim)
+            if victim is for_:
+                return False
+        return for_.slot != UNPLACED
+
+    def _preempt(self, plan: Plan, sequence: Sequence) -> None:
+        """Back to the head of the queue, with its text so far; its KV is computed again when there is room."""
+        self.running.remove(sequence)
+        self._free(plan, sequence.slot)
+        sequence.slot, sequence.computed = UNPLACED, 0
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1
+
+    def _retain(self, plan: Plan, sequence: Sequence) -> None:
+        tokens = np.array(sequence.tokens[: sequence.computed], dtype=np.int32)
+        for slot, (older, _) in list(self._retained.items()):
+            if len(older) <= len(tokens) and np.array_equal(older, tokens[: len(older)]):
+                self._free(plan, slot)  # the new one holds all of it
+        self._retained[sequence.slot] = (tokens, self.work_tokens)
+        self._tree.insert(sequence.slot, tokens)
+
+    def _forget_expensive(self, plan: Plan) -> None:
+        while self._retained:
+            slot, (_, used) = next(iter(self._retained.items()))
+            if self.work_tokens - used <= RETAIN_FOR_WORK_TOKENS:
+                return
+            self._free(plan, slot)
+
+    def _evict_for(self, plan: Plan, n_tokens: int) -> bool:
+        """Frees retained sequences, least recently used first, until `n_tokens` cells are free."""
+        while self.cells.free < n_tokens and self._retained:
+            self._free(plan, next(iter(self._retained)))
+        return self.cells.free >= n_tokens
+
+    def _free(self, plan: Plan, slot: int) -> None:
+        self._retained.pop(slot, None)
+        self._tree.remove(slot)
+        self._computed.pop(slot, None)
+        self.cells.truncate(slot, 0)
+        self._free_slots.append(slot)
+        plan.operations.append(Truncate(slot, 0))

@@ -1,0 +1,81 @@
+"""One choice of one request on its way through the engine. Its numbers are tokens; it knows no backend."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from appliance.protocol import Delta, Sampling, Stopping, TokenLogprob
+from runtimes.contracts import TokenArray
+from runtimes.engine.detokenizer import Detokenizer
+from runtimes.engine.sampler import Sampler
+from runtimes.engine.stop_matcher import StopMatcher
+
+UNPLACED = -1  # a sequence without a place in the KV cache
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request as the engine takes it: tokenized, and checked against the vocabulary and the context length."""
+
+    id: str
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    stopping: Stopping
+    n: int = 1
+    first_choice: int = 0  # index of its first choice in the request's answer
+    logprobs: int | None = None
+    prompt_text: str | None = None  # given back with `Started`
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    job: Job
+    choice: int
+    sampler: Sampler
+    stops: StopMatcher
+    arrived_s: float
+    tokens: list[int]  # the prompt and what was generated
+    max_length: int  # of `tokens`
+    slot: int = UNPLACED
+    computed: int = 0  # tokens whose KV is in the cache; the first `computed` of `tokens`
+    cached_tokens: int = 0
+    started: bool = False
+    detokenizer: Detokenizer = field(default_factory=Detokenizer)
+    # Tokens whose text is not out yet: (where their text begins, log-probability), in characters of the answer.
+    held: list[tuple[int, TokenLogprob | None]] = field(default_factory=list)
+    seen_characters: int = 0
+    shown_characters: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.job.prompt)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def decoding(self) -> bool:
+        """Whether all but its newest token are computed, so that one row makes the next token."""
+        return self.computed == len(self.tokens) - 1 and self.generated > 0
+
+    def token_array(self) -> TokenArray:
+        return np.array(self.tokens, dtype=np.int32)
+
+    def hold(self, text: str, logprob: TokenLogprob | None) -> None:
+        """Notes a drawn token and the text it completed."""
+        self.held.append((self.seen_characters, logprob))
+        self.seen_characters += len(text)
+
+    def release(self, text: str, *, everything: bool = False) -> Delta | None:
+        """A delta of text that may be shown, with the tokens it began in; None when there is nothing to say.
+
+        `everything` adds the tokens that brought no text of their own.
+        """
+        self.shown_characters += len(text)
+        n = len(self.held)
+        if not everything:
+            n = next((i for i, (start, _) in enumerate(self.held) if start >= self.shown_characters), n)
+        out, self.held = self.held[:n], self.held[n:]
+        logprobs = tuple(logprob for _, logprob in out if logprob is not None)
+        return Delta(self.choice, text, len(out), logprobs) if text or logprobs else None

@@ -1,0 +1,99 @@
+"""Bounded reads over a file that may lie about every length in it.
+
+Nothing is read or allocated before it is known to lie within the file. Reads, not a memory map: a file that
+another process truncates would otherwise end this process with SIGBUS. Knows how values are encoded, not what they
+mean.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from runtimes.models.errors import InvalidGGUF
+from runtimes.models.gguf.encoding import SCALAR_FORMAT, ValueType
+
+Scalar = int | float | bool | str
+
+MAX_ELEMENT_BYTES: Final = 1 << 20  # of one string in an array; the longest real tokens have under 1 kB
+
+_CHUNK_BYTES: Final = 1 << 20
+_U64 = struct.Struct("<Q")
+
+
+class Cursor:
+    """A position in a file of known size. Every method raises InvalidGGUF rather than read past the end."""
+
+    def __init__(self, file: BinaryIO, file_bytes: int) -> None:
+        self._file = file
+        self.file_bytes = file_bytes
+        self.position = 0
+
+    @property
+    def remaining(self) -> int:
+        return self.file_bytes - self.position
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+        self.position = position
+
+    def take(self, count: int, what: str) -> bytes:
+        self._within(count, what)
+        data = self._file.read(count)
+        if len(data) != count:  # the file shrank since it was measured
+            raise InvalidGGUF(f"the file ends inside {what}", offset=self.position)
+        self.position += count
+        return data
+
+    def skip(self, count: int, what: str) -> None:
+        self._within(count, what)
+        self.seek(self.position + count)
+
+    def u32(self, what: str) -> int:
+        return int.from_bytes(self.take(4, what), "little")
+
+    def u64(self, what: str) -> int:
+        return int.from_bytes(self.take(8, what), "little")
+
+    def scalar(self, kind: ValueType, what: str) -> int | float | bool:
+        layout = SCALAR_FORMAT[kind]
+        value: int | float | bool = struct.unpack(layout, self.take(struct.calcsize(layout), what))[0]
+        return value
+
+    def string(self, what: str, *, max_bytes: int) -> bytes:
+        start = self.position
+        length = self.u64(f"the length of {what}")
+        if length > max_bytes:
+            raise InvalidGGUF(f"{what} claims {length:,} bytes; at most {max_bytes:,} make sense", offset=start)
+        return self.take(length, what)
+
+    def strings(self, count: int, what: str) -> Iterator[bytes]:
+        """The next `count` strings, a chunk of the file in memory at a time."""
+        chunk, at = b"", 0
+        for index in range(count):
+            if len(chunk) - at < 8:
+                chunk, at = self._refill(chunk, at, 8, f"{what}[{index}]"), 0
+            end = at + 8 + _U64.unpack_from(chunk, at)[0]
+            if end > len(chunk):
+                if end - at > MAX_ELEMENT_BYTES:
+                    raise InvalidGGUF(f"{what}[{index}] claims {end - at - 8:,} bytes", offset=self.position)
+                chunk, end, at = self._refill(chunk, at, end - at, f"{what}[{index}]"), end - at, 0
+            yield chunk[at + 8 : end]
+            self.position += end - at
+            at = end
+        self.seek(self.position)
+
+    def _refill(self, chunk: bytes, at: int, needed: int, what: str) -> bytes:
+        """The unread rest of `chunk` and at least enough of the file to make `needed` bytes."""
+        self._within(needed, what)
+        rest = chunk[at:]
+        self._file.seek(self.position + len(rest))
+        grown = rest + self._file.read(max(_CHUNK_BYTES, needed) - len(rest))
+        if len(grown) < needed:
+            raise InvalidGGUF(f"the file ends inside {what}", offset=self.position)
+        return grown
+
+    def _within(self, count: int, what: str) -> None:
+        if count > self.remaining:
+            raise InvalidGGUF(
+                f"{what} needs {count:,} bytes and the file ends after {self.remaining:,}", offset=self.position
+            )

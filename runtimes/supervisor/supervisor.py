@@ -1,0 +1,303 @@
+"""Keeps one model answering: starts its worker, watches it, replaces it when it dies or hangs.
+
+Requests in flight in a worker that dies get `engine_crashed`; new ones wait for the next worker, within bounds.
+It knows no HTTP and no keys; it runs in the daemon's event loop and never blocks it.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from appliance.protocol import ErrorCode, Event, Failed, Finished, Prompt
+from runtimes.contracts import ModelInfo
+from runtimes.engine import EngineStats
+from runtimes.supervisor.backoff import Backoff
+from runtimes.supervisor.process import WorkerProcess
+from runtimes.worker.messages import (
+    Cancel,
+    Detokenize,
+    Generate,
+    Load,
+    LoadFailed,
+    Ping,
+    Pong,
+    Ready,
+    Refused,
+    Stepped,
+    Text,
+    Tokenize,
+    Tokens,
+)
+
+State = Literal["starting", "ready", "restarting", "failed", "stopped"]
+PING_EVERY_S = 5.0  # of an idle worker
+# A request that finds the model (re)starting waits this long for it: longer than a restart of a small model takes.
+WAIT_FOR_MODEL_S = 30.0
+FAST_FAILURES = 3  # starts that fail in a row before requests are refused at once; the attempts go on
+
+logger = logging.getLogger(__name__)
+
+
+class EngineError(Exception):
+    """A request that no event can answer: refused before it began, or there is no engine."""
+
+    def __init__(self, code: ErrorCode, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
+        self.message = message
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is known of a model's engine at this moment."""
+
+    state: State
+    pid: int | None
+    restarts: int
+    load_s: float | None
+    problem: str | None  # why there is no engine, or what is odd about the one there is
+    info: ModelInfo | None
+    stats: EngineStats | None
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_in_flight: int  # requests in the engine and its queue; one more is refused
+    hang_timeout_s: float
+    load_timeout_s: float
+
+
+class Supervisor:
+    def __init__(self, load: Load, limits: Limits, environ: Mapping[str, str]) -> None:
+        self._load = load
+        self._limits = limits
+        self._environ = environ
+        self._worker: WorkerProcess | None = None
+        self._state: State = "starting"
+        self._problem: str | None = None
+        self._info: ModelInfo | None = None
+        self._stats: EngineStats | None = None
+        self._load_s: float | None = None
+        self._hopeless = False  # no other worker could do better
+        self._restarts = 0
+        self._changed = asyncio.Event()  # set and replaced at each change of state
+        self._ids = itertools.count(1)
+        self._flights: dict[str, asyncio.Queue[Any]] = {}
+        self._last_news_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._keep_alive())
+
+    async def stop(self) -> None:
+        """Ends the worker. Requests in flight get an error."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._set_state("stopped")
+
+    def status(self) -> Status:
+        worker = self._worker
+        return Status(
+            state=self._state,
+            pid=worker.pid if worker else None,
+            restarts=self._restarts,
+            load_s=self._load_s,
+            problem=self._problem,
+            info=self._info,
+            stats=self._stats if self._state == "ready" else None,
+            in_flight=len(self._flights),
+        )
+
+    async def wait_ready(self) -> ModelInfo:
+        """Waits for the model, within bounds. Raises `EngineError`."""
+        try:
+            async with asyncio.timeout(WAIT_FOR_MODEL_S):
+                while self._state in {"starting", "restarting"}:
+                    await self._changed.wait()
+        except TimeoutError:
+            raise EngineError("model_loading", "the model is still loading; try again soon") from None
+        if self._state != "ready" or self._info is None:
+            raise EngineError("model_loading", f"the model cannot be loaded: {self._problem or 'it was stopped'}")
+        return self._info
+
+    async def generate(self, generate: Callable[[str], Generate]) -> AsyncIterator[Event]:
+        """Events of a request, until every choice is finished; leaving the iteration cancels it.
+
+        `generate` makes the message from an id of the supervisor's. Raises `EngineError` instead of a first event
+        when the request is refused; a crash after that is a `Failed` for each choice that is not finished.
+        """
+        await self.wait_ready()
+        if len(self._flights) >= self._limits.max_in_flight:
+            raise EngineError("overloaded", f"{len(self._flights)} requests are in flight or waiting, the limit")
+        with self._flight() as (flight, queue):
+            message = generate(flight)
+            open_choices = set(range(message.n * len(message.prompts)))
+            self._send(message)
+            try:
+                while open_choices:
+                    news = await queue.get()
+                    if isinstance(news, Refused):
+                        raise EngineError(news.code, news.message, news.param)
+                    if isinstance(news, _Died):
+                        for choice in sorted(open_choices):
+                            yield Failed(choice, "engine_crashed", news.message)
+                        open_choices.clear()
+                        return
+                    for event in news:
+                        if isinstance(event, Finished | Failed):
+                            open_choices.discard(event.choice)
+                        yield event
+            finally:
+                if open_choices:
+                    self._send(Cancel(flight))
+
+    async def tokenize(self, prompt: Prompt, *, with_text: bool = False) -> Tokens:
+        """Raises `EngineError`."""
+        reply = await self._ask(lambda flight: Tokenize(flight, prompt, with_text))
+        assert isinstance(reply, Tokens)  # noqa: S101 - what a worker answers to Tokenize
+        return reply
+
+    async def detokenize(self, tokens: tuple[int, ...]) -> str:
+        """Raises `EngineError`."""
+        reply = await self._ask(lambda flight: Detokenize(flight, tokens))
+        assert isinstance(reply, Text)  # noqa: S101 - what a worker answers to Detokenize
+        return reply.text
+
+    async def _ask(self, message: Callable[[str], object]) -> Any:
+        await self.wait_ready()
+        with self._flight() as (flight, queue):
+            self._send(message(flight))
+            reply = await queue.get()
+        if isinstance(reply, Refused):
+            raise EngineError(reply.code, reply.message, reply.param)
+        if isinstance(reply, _Died):
+            raise EngineError("engine_crashed", reply.message)
+        return reply
+
+    @contextlib.contextmanager
+    def _flight(self) -> Any:
+        flight, queue = str(next(self._ids)), asyncio.Queue[Any]()
+        if not self._flights:
+            self._last_news_s = asyncio.get_running_loop().time()  # an idle worker owes no news
+        self._flights[flight] = queue
+        try:
+            yield flight, queue
+        finally:
+            del self._flights[flight]
+
+    def _send(self, message: object) -> None:
+        if self._worker is not None:
+            self._worker.send(message)
+
+    def _set_state(self, state: State) -> None:
+        self._state = state
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _keep_alive(self) -> None:
+        """One worker after another, until cancelled."""
+        backoff = Backoff()
+        while True:
+            try:
+                self._worker = await WorkerProcess.start(self._environ)
+            except OSError as error:
+                self._problem = f"no worker can be started: {error}"
+                self._set_state("restarting")
+                await asyncio.sleep(backoff.after_failed_start())
+                continue
+            try:
+                ready = await self._serve(self._worker)
+            finally:
+                worker, self._worker = self._worker, None
+                ended = await asyncio.shield(worker.end())
+                self._fail_flights(f"the engine stopped while it worked on this request ({ended.partition(':')[0]})")
+            if self._hopeless:
+                return
+            self._restarts += 1
+            self._problem = f"the worker {ended}"
+            delay_s = backoff.after_ready() if ready else backoff.after_failed_start()
+            logger.error("engine worker ended", extra={"fields": {"how": ended, "restart_in_s": delay_s}})
+            self._set_state("restarting" if backoff.failures < FAST_FAILURES else "failed")
+            await asyncio.sleep(delay_s)
+
+    async def _serve(self, worker: WorkerProcess) -> bool:
+        """Until this worker ends. Whether it had become ready."""
+        worker.send(self._load)
+        try:
+            async with asyncio.timeout(self._limits.load_timeout_s):
+                first = await worker.receive()
+        except TimeoutError:
+            self._problem = f"the model did not load within {self._limits.load_timeout_s:g} s"
+            return False
+        if isinstance(first, LoadFailed):
+            self._problem = first.message
+            if first.final:
+                self._hopeless = True
+                logger.error("model cannot be loaded", extra={"fields": {"reason": first.message}})
+                self._set_state("failed")
+            return False
+        if not isinstance(first, Ready):
+            return False
+        self._info, self._stats, self._load_s = first.info, first.stats, first.load_s
+        self._problem = first.template_problem
+        self._last_news_s = asyncio.get_running_loop().time()
+        self._set_state("ready")
+        watchdog = asyncio.create_task(self._watch(worker))
+        try:
+            while (message := await worker.receive()) is not None:
+                self._take(message)
+        finally:
+            watchdog.cancel()
+        return True
+
+    def _take(self, message: Any) -> None:
+        self._last_news_s = asyncio.get_running_loop().time()
+        match message:
+            case Stepped(events=events, stats=stats):
+                self._stats = stats
+                news: dict[str, list[Event]] = {}
+                for flight, event in events:
+                    news.setdefault(flight, []).append(event)
+                for flight, of_flight in news.items():
+                    if queue := self._flights.get(flight):
+                        queue.put_nowait(of_flight)
+            case Pong(stats=stats):
+                self._stats = stats
+            case Tokens(id=flight) | Text(id=flight) | Refused(id=flight):
+                if queue := self._flights.get(flight):
+                    queue.put_nowait(message)
+
+    async def _watch(self, worker: WorkerProcess) -> None:
+        """Kills a worker that makes no progress: no news while requests are in flight, or no answer to a ping."""
+        loop = asyncio.get_running_loop()
+        limit_s = self._limits.hang_timeout_s
+        pinged = False
+        while True:
+            await asyncio.sleep(min(PING_EVERY_S, limit_s / 4))
+            silent_s = loop.time() - self._last_news_s
+            if silent_s > limit_s and (pinged or self._flights):
+                logger.error(
+                    "engine worker hangs", extra={"fields": {"pid": worker.pid, "silent_s": round(silent_s, 1)}}
+                )
+                worker.kill()
+                return
+            pinged = silent_s > min(PING_EVERY_S, limit_s / 4)
+            if pinged:
+                worker.send(Ping("watchdog"))
+
+    def _fail_flights(self, message: str) -> None:
+        for queue in self._flights.values():
+            queue.put_nowait(_Died(message))
+
+
+@dataclass(frozen=True, slots=True)
+class _Died:
+    message: str

@@ -1,0 +1,98 @@
+"""From a prompt in the canonical form to the tokens a model computes. Runs beside the step loop, never in it."""
+
+from typing import Protocol
+
+from appliance.protocol import ChatPrompt, ErrorCode, Prompt, TextPrompt
+from runtimes.contracts import Backend
+from runtimes.templates.result import Rendered, TemplateError
+
+
+class PromptError(Exception):
+    """The prompt is at fault. `param` is the field to name to the client."""
+
+    def __init__(self, code: ErrorCode, message: str, param: str | None) -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
+        self.message = message
+        self.param = param
+
+
+class Renderer(Protocol):
+    def render(self, prompt: ChatPrompt, *, add_generation_prompt: bool = True) -> Rendered: ...
+
+
+class Prompts:
+    def __init__(self, backend: Backend, renderer: Renderer) -> None:
+        self._backend = backend
+        self._info = backend.info
+        self._renderer = renderer
+
+    def tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """The prompt's tokens, however many. Raises `PromptError`."""
+        if isinstance(prompt, ChatPrompt):
+            return self._chat(prompt)
+        if isinstance(prompt, TextPrompt):
+            self._refuse_hopeless(len(prompt.text.encode()), "prompt")
+            tokens = self._backend.tokenize(prompt.text, add_special=prompt.add_special, parse_special=True)
+            return tuple(tokens)
+        for i, token in enumerate(prompt.tokens):
+            if not 0 <= token < self._info.n_vocab:
+                raise PromptError(
+                    "invalid_request",
+                    f"prompt[{i}] is {token}; this model's tokens are 0 to {self._info.n_vocab - 1}",
+                    "prompt",
+                )
+        return prompt.tokens
+
+    def generation_tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """Tokens to generate from: at least one, and fewer than the context holds. Raises `PromptError`."""
+        tokens = self.tokens(prompt)
+        if not tokens:
+            if self._info.bos_id is None:
+                raise PromptError(
+                    "invalid_request", "prompt is empty; this model needs a token to start from", "prompt"
+                )
+            tokens = (self._info.bos_id,)
+        if len(tokens) >= self._info.context_tokens:
+            raise self._too_long(f"{len(tokens)}", "messages" if isinstance(prompt, ChatPrompt) else "prompt")
+        return tokens
+
+    def check_logit_bias(self, bias: tuple[tuple[int, float], ...]) -> None:
+        for token, _ in bias:
+            if not 0 <= token < self._info.n_vocab:
+                raise PromptError(
+                    "invalid_request",
+                    f"logit_bias: {token} is no token of this model; they are 0 to {self._info.n_vocab - 1}",
+                    "logit_bias",
+                )
+
+    def _chat(self, prompt: ChatPrompt) -> tuple[int, ...]:
+        size = sum(len(part.text.encode()) for m in prompt.messages for part in m.content if hasattr(part, "text"))
+        self._refuse_hopeless(size, "messages")
+        try:
+            rendered = self._renderer.render(prompt)
+        except TemplateError as error:
+            raise PromptError("invalid_request", str(error), error.param or "messages") from error
+        self._refuse_hopeless(sum(len(s.text.encode()) for s in rendered.segments), "messages")
+        tokens = [
+            token
+            for s in rendered.segments
+            for token in self._backend.tokenize(s.text, add_special=False, parse_special=s.parse_special)
+        ]
+        if self._info.adds_bos and self._info.bos_id is not None and tokens[:1] != [self._info.bos_id]:
+            tokens.insert(0, self._info.bos_id)
+        return tuple(tokens)
+
+    def _refuse_hopeless(self, text_bytes: int, param: str) -> None:
+        """Spares the tokenizer a text that cannot fit, which it may take seconds for."""
+        least = self._backend.least_tokens(text_bytes)
+        if least >= self._info.context_tokens:
+            raise self._too_long(f"at least {least}", param)
+
+    def _too_long(self, count: str, param: str) -> PromptError:
+        return PromptError(
+            "context_length_exceeded",
+            f"This model's maximum context length is {self._info.context_tokens} tokens, and your {param} came to "
+            f"{count} tokens; shorten it: at least one token must be left for the answer",
+            param,
+        )

@@ -1,0 +1,28 @@
+"""Everything that makes a benchmark give up a scenario instead of printing a figure that means nothing.
+
+BenchError
+├── NotReadyError       a server ended, or stayed silent, instead of becoming ready
+├── BadResponseError    a server answered with something other than a whole stream of chat chunks, or too late
+├── ChildEndedError     the bare engine's process ended early
+└── UnequalWorkError    two runs that were to be compared did different work
+"""
+
+
+class BenchError(Exception):
+    pass
+
+
+class NotReadyError(BenchError):
+    pass
+
+
+class BadResponseError(BenchError):
+    pass
+
+
+class ChildEndedError(BenchError):
+    pass
+
+
+class UnequalWorkError(BenchError):
+    pass

@@ -1,0 +1,1 @@
+"""The live terminal monitor. It talks to the daemon over HTTP and imports nothing of ours."""
