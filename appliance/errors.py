@@ -1,22 +1,22 @@
 """Every error a client can see: one tree, each leaf with one HTTP status, type and code.
 
-    ApplianceError
-    ├── InvalidRequest            400 invalid_request       names the field in `param`
-    │   └── ContextLengthExceeded 400 context_length_exceeded
-    ├── InvalidApiKey             401 invalid_api_key
-    ├── Forbidden                 403 forbidden
-    ├── NotFound                  404 not_found
-    │   └── ModelNotFound         404 model_not_found
-    ├── MethodNotAllowed          405 method_not_allowed
-    ├── RequestTimeout            408 request_timeout
-    ├── BodyTooLarge              413 body_too_large
-    ├── RateLimitExceeded         429 rate_limit_exceeded
-    ├── InternalError             500 internal_error
-    │   └── EngineCrashed         500 engine_crashed
-    ├── Overloaded                503 overloaded
-    │   ├── ModelLoading          503 model_loading
-    │   └── Offline               503 offline
-    └── DeadlineExceeded          504 deadline_exceeded
+ApplianceError
+├── InvalidRequest            400 invalid_request       names the field in `param`
+│   └── ContextLengthExceeded 400 context_length_exceeded
+├── InvalidApiKey             401 invalid_api_key
+├── Forbidden                 403 forbidden
+├── NotFound                  404 not_found
+│   └── ModelNotFound         404 model_not_found
+├── MethodNotAllowed          405 method_not_allowed
+├── RequestTimeout            408 request_timeout
+├── BodyTooLarge              413 body_too_large
+├── RateLimitExceeded         429 rate_limit_exceeded
+├── InternalError             500 internal_error
+│   └── EngineCrashed         500 engine_crashed
+├── Overloaded                503 overloaded
+│   ├── ModelLoading          503 model_loading
+│   └── Offline               503 offline
+└── DeadlineExceeded          504 deadline_exceeded
 """
 
 from typing import ClassVar

@@ -185,6 +185,18 @@ class Loaded:
     path: Path | None  # the file that was read; None: there is none
     origins: Mapping[str, str]  # dotted key -> where its value came from; a key that has its default is absent
 
+    def with_options(self, options: Mapping[str, Any]) -> "Loaded":
+        """The same with command line options, by dotted key, on top. Raises `ConfigError`."""
+        values = self.settings.model_dump()
+        for name, value in options.items():
+            _put(values, name, value)
+        origins = {**self.origins, **dict.fromkeys(options, "the command line")}
+        try:
+            settings = Settings(**values)
+        except ValidationError as error:
+            raise _explain(error, origins) from None
+        return Loaded(settings=settings, path=self.path, origins=MappingProxyType(origins))
+
 
 @dataclass(frozen=True, slots=True)
 class Key:

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Makes .venv hold what the locks say. Usage: packaging/setup.sh [test|bench], from the top of the repository.
 #
-# Finished stages leave a stamp named after a hash of all that went into them, so a second run does nothing, a changed
-# lock is noticed, and whatever broke off half-way is done again. Needs Python >= 3.11 with venv, and a C++ compiler.
+# Finished stages leave a stamp named after a hash of all that went into them, so a second run does nothing and a
+# changed lock is noticed. An environment that was left half-way is made anew: pip cannot tell a package that it was
+# stopped in from a whole one. Needs Python >= 3.11 with venv, and a C++ compiler.
 set -eu
 
 extra=${1:-}
@@ -33,23 +34,31 @@ find_python() {
 
 make_venv() {
     if [ -e $venv ]; then
-        "$venv/bin/python" -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
+        [ -e $stamps/busy ] ||
+            ! "$venv/bin/python" -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || return 0
         say "$venv is broken or was left half-made; making it anew"
-        rm -rf $venv
+        rm -rf .build/old-venv
+        mv $venv .build/old-venv # at once, so that no half of it can be left
+        rm -rf .build/old-venv
     fi
     find_python
     say "making $venv with $("$python" -V)"
+    mkdir -p $stamps
+    : >$stamps/busy
     "$python" -m venv $venv
 }
 
 pip() { $venv/bin/python -m pip --disable-pip-version-check --no-input "$@"; }
 hash_of() { cat -- "$@" | sha256sum | cut -c 1-16; }
 
-# stage NAME HASH: whether it is yet to be done.
-stage() { [ ! -e "$stamps/$1-$2" ]; }
-done_with() {
+# stage NAME HASH: whether it is yet to be done; it then counts as begun.
+stage() {
+    [ ! -e "$stamps/$1-$2" ] || return 1
     mkdir -p $stamps
-    rm -f "$stamps/$1"-*
+    : >$stamps/busy
+}
+done_with() {
+    rm -f "$stamps/$1"-* $stamps/busy
     : >"$stamps/$1-$2"
 }
 

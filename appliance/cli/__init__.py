@@ -88,9 +88,7 @@ def _global_options(
     ctx: typer.Context,
     *,
     config: Annotated[Path | None, typer.Option(help="Configuration file (TOML).", metavar="FILE")] = None,
-    state_dir: Annotated[
-        Path | None, typer.Option(help="Folder of models, databases and keys.", metavar="DIR")
-    ] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Folder of models, databases and keys.", metavar="DIR")] = None,
     url: Annotated[
         str | None, typer.Option(help="Daemon to talk to; default: the configuration's.", metavar="URL")
     ] = None,

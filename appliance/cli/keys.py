@@ -6,15 +6,25 @@ A new secret is the only line on standard output, so that it can be piped; all t
 import json
 import time
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from appliance.security.keys import KeyRecord, KeyScope, KeyStore, KeyStoreError
+from appliance.security.keys import ALL_SCOPES, KeyRecord, KeyStore, KeyStoreError
 
 FILE_NAME = "keys.db"
 
 app = typer.Typer(name="keys", help="Make, list and revoke API keys.", no_args_is_help=True)
+
+
+class ScopeName(StrEnum):
+    """`KeyScope` for typer, which cannot take a list of literals."""
+
+    INFER = "infer"
+    ADMIN = "admin"
+    METRICS = "metrics"
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -25,18 +35,16 @@ def create(
     *,
     name: Annotated[str, typer.Option(help="Who or what the key is for.")],
     scope: Annotated[
-        list[KeyScope] | None, typer.Option(help="What it may do; repeat for several. [default: infer]")
+        list[ScopeName] | None, typer.Option(help="What it may do; repeat for several. [default: infer]")
     ] = None,
     rpm: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
     concurrent: Annotated[int | None, typer.Option(min=1, help="Requests at a time.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a key and print its secret, once."""
-    store = _store(ctx)
+    scopes = frozenset(known for known in ALL_SCOPES if known in (scope or [ScopeName.INFER]))
     try:
-        record, secret = store.create(
-            name, frozenset(scope or ["infer"]), requests_per_minute=rpm, max_concurrent=concurrent
-        )
+        record, secret = _store(ctx).create(name, scopes, requests_per_minute=rpm, max_concurrent=concurrent)
     except KeyStoreError as error:
         raise _failure(error) from None
     _explain(f"Key {record.id} ({record.name}): {_scopes(record)}. Keep the secret now: it cannot be shown again.")

@@ -59,7 +59,7 @@ def parse_object(body: bytes | bytearray, limits: BodyLimits) -> dict[str, Any]:
             raise InvalidRequest(f"The body has more than {limits.max_marks} values and keys: send less at a time.")
         great_numbers = shape.great_numbers
     try:
-        parsed = from_json(body, allow_inf_nan=False)
+        parsed = from_json(body, allow_inf_nan=False, cache_strings=False)
     except ValueError as error:
         raise _explain(body, str(error)) from None
     if not isinstance(parsed, dict):

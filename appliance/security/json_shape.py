@@ -14,9 +14,10 @@ PIECE_BYTES = 256 * 1024  # a piece takes 12 ms at worst on a slow core, and oth
 
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b"[]{},:")
 _WEIGHT = [1 if byte in b"[{" else -1 if byte in b"]}" else 0 for byte in range(256)]
-# Twenty digits in a row, or an exponent of three digits. It needs this many bytes of the piece before.
-_GREAT_NUMBER = re.compile(rb"[0-9]{20}|[eE]\+?[0-9]{3}")
-_OVERLAP_BYTES = 20
+# Nineteen digits in a row, or an exponent of three. To see one that a piece's edge cuts, it needs so much of the text
+# before the edge.
+_GREAT_NUMBER = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
+_OVERLAP_BYTES = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,9 @@ def measure(text: bytes | bytearray) -> Iterator[Shape]:
         brackets = structure.translate(None, b",:")
         depths = list(accumulate(map(_WEIGHT.__getitem__, brackets), initial=depths[-1]))
         deepest = max([deepest, max(depths)])
-        great_numbers = great_numbers or _GREAT_NUMBER.search(overlap + outside) is not None
-        overlap = b"" if in_string else outside[-_OVERLAP_BYTES:]
+        numbers = overlap + outside
+        great_numbers = great_numbers or _GREAT_NUMBER.search(numbers) is not None
+        overlap = b"" if in_string else numbers[-_OVERLAP_BYTES:]
         yield Shape(deepest, marks, great_numbers)
 
 

@@ -64,7 +64,7 @@ def _write_schema(path: Path) -> None:
 
 
 def open_checked(path: Path) -> apsw.Connection:
-    """The existing store, open for reading and writing. Raises apsw's errors, or ValueError for one that is not sound."""
+    """The existing store, for reading and writing. Raises apsw's errors, or ValueError when it is not sound."""
     db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         db.set_busy_timeout(READ_BUSY_TIMEOUT_MS)

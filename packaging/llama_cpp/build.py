@@ -130,9 +130,7 @@ def key(version: str, tools: Toolchain, arguments: list[str]) -> str:
     if tools.nvcc is not None:
         parts += [_first_lines(tools.nvcc, "--version")]
         parts += [_first_lines("nvidia-smi", "--query-gpu=compute_cap --format=csv,noheader")]
-    return (
-        f"{version}-{'cuda' if tools.nvcc else 'cpu'}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
-    )
+    return f"{version}-{'cuda' if tools.nvcc else 'cpu'}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def _processor() -> str:
@@ -205,9 +203,7 @@ def build(requirement: str, tools: Toolchain, arguments: list[str], folder: Path
     environ = {**os.environ, "CC": tools.cc, "CXX": tools.cxx, "CMAKE_ARGS": shlex.join(arguments)}
     if tools.nvcc is not None:
         environ["CUDACXX"] = tools.nvcc
-    environ.setdefault(
-        "CMAKE_BUILD_PARALLEL_LEVEL", str(jobs(JOB_BYTES if tools.nvcc is None else CUDA_JOB_BYTES))
-    )
+    environ.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(jobs(JOB_BYTES if tools.nvcc is None else CUDA_JOB_BYTES)))
     LOG.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
         wanted = Path(scratch) / "wanted.txt"
@@ -223,19 +219,12 @@ def build(requirement: str, tools: Toolchain, arguments: list[str], folder: Path
 
 
 def _failure(tools: Toolchain) -> str:
-    lines = LOG.read_text(encoding="utf-8").splitlines()
-    telling = [
-        line.strip()
-        for line in lines
-        if re.search(r"\berror\b|CMake Error|FAILED|No space left|Killed", line, re.IGNORECASE)
-    ]
-    told = "\n  ".join(telling[:8] or [line.strip() for line in lines[-8:]])
-    hint = (
-        "\nWithout the GPU it may still build: make setup APPLIANCE_CUDA=0" if tools.nvcc is not None else ""
-    )
-    return (
-        f"the build failed; its whole output is in {LOG.relative_to(ROOT)}. What stands out:\n  {told}{hint}"
-    )
+    lines = [line.strip() for line in LOG.read_text(encoding="utf-8").splitlines() if line.strip()]
+    alarm = re.compile(r"\berror\b|FAILED|No space left|Killed", re.IGNORECASE)
+    first = next((number for number, line in enumerate(lines) if alarm.search(line)), max(0, len(lines) - 8))
+    told = "\n  ".join(line[:200] for line in lines[first : first + 8])
+    hint = "\nWithout the GPU it may still build: make setup APPLIANCE_CUDA=0" if tools.nvcc is not None else ""
+    return f"the build failed; its whole output is in {LOG.relative_to(ROOT)}. From the first error on:\n  {told}{hint}"
 
 
 def main() -> None:

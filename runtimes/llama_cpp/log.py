@@ -1,4 +1,4 @@
-"""llama.cpp's own log: warnings and errors go to stderr, the last error is kept to explain a failed load."""
+"""llama.cpp's own log: errors go to stderr, and the last one is kept to explain a failed load."""
 
 import ctypes
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 import llama_cpp as lib
 
-_WARN, _ERROR = 3, 4  # ggml_log_level
+_ERROR = 4  # of ggml_log_level
 
 
 class NativeLog:
@@ -18,10 +18,7 @@ class NativeLog:
         lib.llama_log_set(self._callback, ctypes.c_void_p(0))
 
     def _write(self, level: int, text: Any, _data: Any) -> None:
-        if level not in (_WARN, _ERROR):
-            return
-        line = text.decode("utf-8", "replace").strip()
-        if level == _ERROR and line:
-            self.last_error = line
+        line = text.decode("utf-8", "replace").strip() if level == _ERROR else ""
         if line:
+            self.last_error = line
             sys.stderr.write(f"llama.cpp: {line}\n")

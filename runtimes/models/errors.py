@@ -54,10 +54,13 @@ class ChecksumMismatch(ModelError):
 
 
 class NotEnoughDisk(ModelError):
-    def __init__(self, folder: Path, *, needed_bytes: int, free_bytes: int) -> None:
+    """`needed_bytes` is None when the disk ran full although there had been room, or a quota did."""
+
+    def __init__(self, folder: Path, *, needed_bytes: int | None, free_bytes: int) -> None:
+        needed = f"{needed_bytes / 1e9:.2f} GB are needed" if needed_bytes else "it, or your share of it, ran full"
         super().__init__(
-            f"{folder} has {free_bytes / 1e9:.2f} GB free and {needed_bytes / 1e9:.2f} GB are needed."
-            " Free some space, remove a model with `appliance models`, or use another --state-dir."
+            f"{folder}: the disk has {free_bytes / 1e9:.2f} GB free and {needed}. Free some space, or use another"
+            " --state-dir; what is here already is kept."
         )
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -128,7 +128,7 @@ class Supervisor:
             raise EngineError("model_loading", f"the model cannot be loaded: {self._problem or 'it was stopped'}")
         return self._info
 
-    async def generate(self, generate: Callable[[str], Generate]) -> AsyncIterator[Event]:
+    async def generate(self, generate: Callable[[str], Generate]) -> AsyncGenerator[Event, None]:
         """Events of a request, until every choice is finished; leaving the iteration cancels it.
 
         `generate` makes the message from an id of the supervisor's. Raises `EngineError` instead of a first event
@@ -222,7 +222,7 @@ class Supervisor:
             if self._hopeless:
                 return
             self._restarts += 1
-            self._problem = f"the worker {ended}"
+            self._problem = f"the worker {ended.partition(':')[0]}"
             delay_s = backoff.after_ready() if ready else backoff.after_failed_start()
             logger.error("engine worker ended", extra={"fields": {"how": ended, "restart_in_s": delay_s}})
             self._set_state("restarting" if backoff.failures < FAST_FAILURES else "failed")

@@ -17,7 +17,9 @@ class ControlTokens:
         for text in self._texts:
             lengths.setdefault(text[0], set()).add(len(text))
         self._lengths = {first: sorted(found) for first, found in lengths.items()}
-        self._first = re.compile("|".join(map(re.escape, self._lengths)) or r"(?!)")
+        # Two characters narrow the search down to few places, in C: of tags in a page, `</` when there is a `</s>`.
+        starts = sorted({(text[0], text[1:2]) for text in self._texts})
+        self._start = re.compile("|".join(f"{re.escape(a)}(?={re.escape(b)})" for a, b in starts) or r"(?!)")
 
     def segments(self, text: str) -> tuple[Segment, ...]:
         """The prompt cut so that no control token is spelled, wholly or in part, by the client.
@@ -40,7 +42,7 @@ class ControlTokens:
         spans = list(_client_spans(runs_of(text)))
         text = plain(text)
         nearest = 0  # the first span that does not lie wholly before the match
-        for match in self._first.finditer(text):
+        for match in self._start.finditer(text):
             start = match.start()
             while nearest < len(spans) and spans[nearest][1] <= start:
                 nearest += 1

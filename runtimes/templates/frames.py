@@ -33,7 +33,7 @@ class Load:
 
 def pack(value: object) -> bytes:
     """A frame. Raises ValueError, OverflowError or TypeError for what msgpack cannot carry."""
-    body = msgpack.packb(value)
+    body: bytes = msgpack.packb(value)
     return HEADER.pack(len(body)) + body
 
 

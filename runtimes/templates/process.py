@@ -25,7 +25,7 @@ class RendererProcess:
             with theirs:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-s", "-m", "runtimes.templates.renderer"],
-                    stdin=theirs,
+                    stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     cwd="/",
                     env=_environment(),
@@ -90,7 +90,7 @@ class RendererProcess:
 
 def _environment() -> dict[str, str]:
     """What the process needs to find this package and the time zone; keys and tokens of its parent are not among it."""
-    kept = {"PYTHONPATH": str(PACKAGE_ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
+    kept = {"PYTHONPATH": str(PACKAGE_ROOT), "LC_ALL": "C.UTF-8"}
     if "TZ" in os.environ:
         kept["TZ"] = os.environ["TZ"]
     return kept

@@ -6,17 +6,20 @@ is what it starts with), starts no process, and has no environment but what it n
 and a timer ends it when it works longer than its parent allows, in case the parent is gone. It ends when the other
 end of its socket closes.
 
-Everything is imported before the limits are set: afterwards no module could be read.
+Everything is imported before the limits are set: afterwards no module could be read. jinja2 and the codecs import
+some of theirs at first use, so a template that uses them is rendered first.
 """
 
 import contextlib
 import os
 import resource
 import signal
-import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
+from appliance.protocol import ChatPrompt, Message
 from runtimes.templates.chat_template import ChatTemplate
 from runtimes.templates.frames import (
     HEADER,
@@ -32,6 +35,7 @@ from runtimes.templates.result import Rendered, TemplateError
 
 SOCKET = 0  # standard input is one end of a socket pair
 MEMORY_BYTES = 512 * 2**20  # address space; an idle renderer has about 30 MB, a prompt of 1 MB takes 10 MB
+LAZY_IMPORTS = r"{{ '\n' | wordwrap | urlize | pprint | striptags }}{{ lipsum(1) }}{{ strftime_now('%Z') }}"
 GRACE_S = 1.0  # the parent kills first; this is for when it cannot
 
 
@@ -39,9 +43,17 @@ def main() -> None:
     for ended_by_parent in (signal.SIGINT, signal.SIGTERM):  # a drain still needs templates
         signal.signal(ended_by_parent, signal.SIG_IGN)
     time.tzset()  # reads the zone file, which `strftime_now` could not do later
+    _warm_up()
     _confine()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         _serve()
+
+
+def _warm_up() -> None:
+    for source in (LAZY_IMPORTS, "{% if %}"):
+        with contextlib.suppress(TemplateError):
+            template = ChatTemplate(source, {}, (), output_limit_bytes=2**20, now=datetime.now)
+            template.render(ChatPrompt((Message("user"),)), add_generation_prompt=True)
 
 
 def _confine() -> None:
@@ -52,43 +64,55 @@ def _confine() -> None:
         (resource.RLIMIT_NOFILE, 3),  # 0 to 2 are open
         (resource.RLIMIT_AS, MEMORY_BYTES),
     ):
-        resource.setrlimit(kind, (limit, limit))
+        allowed = resource.getrlimit(kind)[1]
+        lowest = limit if allowed == resource.RLIM_INFINITY else min(limit, allowed)
+        resource.setrlimit(kind, (lowest, lowest))
 
 
 def _serve() -> None:
-    _write(READY)
+    _send(pack(READY))
     worker = _Worker()
     while True:
-        body = _read(HEADER.unpack(_read(HEADER.size))[0])
-        try:
-            answer = worker.answer(unpack(body))
-            frame = pack(answer_to_wire(answer)) if answer else pack(None)
-        except MemoryError:
-            _write({"out_of_memory": MEMORY_BYTES})
-            sys.exit()  # its heap is full of holes: the next render gets a fresh process
-        _send(frame)
+        answer = _next_answer(worker)
+        if answer is None:  # its heap is full of holes: the next render gets a fresh process
+            _send(pack({"out_of_memory": MEMORY_BYTES}))
+            return
+        _send(answer)
+
+
+def _next_answer(worker: "_Worker") -> bytes | None:
+    """The frame that answers the next one, or None when memory ran out."""
+    try:
+        (length,) = HEADER.unpack(_read(HEADER.size))
+        return pack(worker.answer(_read(length)))
+    except MemoryError:
+        return None
 
 
 class _Worker:
     _template: ChatTemplate
     _time_limit_s: float
 
-    def answer(self, question: dict[str, list[object]]) -> Rendered | TemplateError | None:
+    def answer(self, body: bytes) -> dict[str, Any] | None:
         try:
+            question = unpack(body)
             if "load" in question:
                 self._load(load_from_wire(question["load"]))
                 return None
-            prompt, add_generation_prompt = render_from_wire(question["render"])
-            # Half of the time is for finding a form, so that a slow search ends in an error that says why.
-            stop_s = time.monotonic() + self._time_limit_s / 2
-            with _timer(self._time_limit_s):
-                return self._template.render(
-                    prompt,
-                    add_generation_prompt=add_generation_prompt,
-                    give_up=lambda: time.monotonic() > stop_s,
-                )
+            return answer_to_wire(self._render(*render_from_wire(question["render"])))
         except TemplateError as error:
-            return error
+            return answer_to_wire(error)
+        except (ValueError, RecursionError):  # all else in a frame is of our making
+            where = "chat_template_kwargs"
+            return answer_to_wire(TemplateError(f"{where} holds something that a template cannot take", where))
+
+    def _render(self, prompt: ChatPrompt, add_generation_prompt: bool) -> Rendered:  # noqa: FBT001 - as it came
+        # Half of the time is for finding a form, so that a slow search ends in an error that says why.
+        stop_s = time.monotonic() + self._time_limit_s / 2
+        with _timer(self._time_limit_s):
+            return self._template.render(
+                prompt, add_generation_prompt=add_generation_prompt, give_up=lambda: time.monotonic() > stop_s
+            )
 
     def _load(self, load: Load) -> None:
         self._time_limit_s = load.time_limit_s
@@ -103,7 +127,7 @@ class _Worker:
 
 
 @contextlib.contextmanager
-def _timer(limit_s: float):  # type: ignore[no-untyped-def]
+def _timer(limit_s: float) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, limit_s + GRACE_S)  # SIGALRM's default action ends the process, in C too
     try:
         yield
@@ -119,10 +143,6 @@ def _read(n_bytes: int) -> bytes:
             raise EOFError
         chunks += chunk
     return bytes(chunks)
-
-
-def _write(value: object) -> None:
-    _send(pack(value))
 
 
 def _send(frame: bytes) -> None:

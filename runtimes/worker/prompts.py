@@ -1,8 +1,9 @@
 """From a prompt in the canonical form to the tokens a model computes. Runs beside the step loop, never in it."""
 
+from dataclasses import replace
 from typing import Protocol
 
-from appliance.protocol import ChatPrompt, ErrorCode, Prompt, TextPrompt
+from appliance.protocol import ChatPrompt, ErrorCode, Prompt, Stopping, TextPrompt
 from runtimes.contracts import Backend
 from runtimes.templates.result import Rendered, TemplateError
 
@@ -18,6 +19,9 @@ class PromptError(Exception):
 
 
 class Renderer(Protocol):
+    @property
+    def stop(self) -> tuple[str, ...]: ...
+
     def render(self, prompt: ChatPrompt, *, add_generation_prompt: bool = True) -> Rendered: ...
 
 
@@ -56,6 +60,12 @@ class Prompts:
         if len(tokens) >= self._info.context_tokens:
             raise self._too_long(f"{len(tokens)}", "messages" if isinstance(prompt, ChatPrompt) else "prompt")
         return tokens
+
+    def stopping(self, prompts: tuple[Prompt, ...], stopping: Stopping) -> Stopping:
+        """With the strings that end an answer where the template's own end token is missing."""
+        if not self._renderer.stop or not any(isinstance(prompt, ChatPrompt) for prompt in prompts):
+            return stopping
+        return replace(stopping, stop=(*stopping.stop, *self._renderer.stop))
 
     def check_logit_bias(self, bias: tuple[tuple[int, float], ...]) -> None:
         for token, _ in bias:

@@ -75,7 +75,11 @@ class Worker:
             self._send(LoadFailed("not enough memory to load the model", final=False))
             return
         info = backend.info
-        renderer = TemplateRenderer(info.chat_template, {"bos_token": info.bos_token, "eos_token": info.eos_token})
+        renderer = TemplateRenderer(
+            info.chat_template,
+            {"bos_token": info.bos_token, "eos_token": info.eos_token},
+            control_tokens=backend.control_tokens,
+        )
         engine = Engine(backend, slots=load.slots, step_target_s=load.step_target_s, clock=time.monotonic)
         warm_up(engine, backend)
         self._send(Ready(info, time.monotonic() - began_s, renderer.problem, engine.stats()))
@@ -144,12 +148,13 @@ class Worker:
 
     def _prepare(self, command: Generate, prompts: Prompts, backend: Backend) -> None:
         prompts.check_logit_bias(command.sampling.logit_bias)
+        stopping = prompts.stopping(command.prompts, command.stopping)
         jobs = tuple(
             Job(
                 id=command.id,
                 prompt=prompts.generation_tokens(prompt),
                 sampling=command.sampling,
-                stopping=command.stopping,
+                stopping=stopping,
                 n=command.n,
                 first_choice=i * command.n,
                 logprobs=command.logprobs,

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 
 class TimeBound:
-    """`seconds` from now on. A round is begun only when the longest one so far would still fit; the first always is."""
+    """`seconds` from now on. A round is begun only if the longest of its kind so far would still fit into them; the
+    first of a kind, whose length nobody knows, if there is any time left."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -21,8 +22,7 @@ class TimeBound:
             begun, at_s = self._begun
             self._longest_s[begun] = max(self._longest_s.get(begun, 0.0), now_s - at_s)
             self._begun = None
-        longest_s = self._longest_s.get(kind)
-        if longest_s is not None and now_s + longest_s > self._end_s:
+        if now_s + self._longest_s.get(kind, 0.0) >= self._end_s:
             return False
         self._begun = (kind, now_s)
         return True

@@ -50,7 +50,7 @@ def header(machine: Machine, setup: Setup, peers: Sequence[Peer]) -> list[str]:
 def throughput(comparison: Comparison) -> list[str]:
     title = f"{_streams(comparison.streams)} against {comparison.peer}, {comparison.pairs} pairs of runs"
     if comparison.refused is not None:
-        return [f"{title}: no ratio, for the runs did different work ({comparison.refused})"]
+        return [f"{title}: no ratio ({comparison.refused})"]
     rows = [(line.measure, f"{line.ours:.1f}", f"{line.theirs:.1f}", _ratio(line.ratio)) for line in comparison.lines]
     return [*table((title, "appliance", comparison.peer, "ratio"), rows), *_noise(comparison.noise)]
 

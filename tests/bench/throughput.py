@@ -84,7 +84,7 @@ class Comparison:
     pairs: int
     lines: tuple[Line, ...]
     noise: Noise  # the worst of all runs
-    refused: str | None = None  # why there are no lines
+    refused: str | None = None  # why there are no ratios
 
 
 def run(
@@ -104,8 +104,9 @@ def run(
             for peer in taking_part:
                 pair = (samples[ours.peer.name], samples[peer.peer.name])
                 pairs.setdefault((plan.streams, peer.peer.name), []).append(pair)
-    for (streams, name), measured in sorted(pairs.items(), key=lambda item: item[0][0]):
-        yield compare(streams, name, measured)
+    for plan in plans:
+        for name in plan.rounds:
+            yield compare(plan.streams, name, pairs.get((plan.streams, name), []))
 
 
 def _workload(plan: Plan, seed: str) -> Workload:
@@ -117,11 +118,13 @@ def _workload(plan: Plan, seed: str) -> Workload:
 
 
 def compare(streams: int, peer: str, pairs: Sequence[tuple[Sample, Sample]]) -> Comparison:
-    """Ratios pair by pair, or the refusal to give any because two runs of a pair did not do the same work."""
+    """Ratios pair by pair; none when the runs of some pair did not do the same work."""
     noise = Noise(0.0, 0.0, 0.0)
     for pair in pairs:
         for sample in pair:
             noise = noise.worst(sample.noise)
+    if not pairs:
+        return Comparison(streams, peer, 0, (), noise, "no time was left for it")
     refused = next((why for ours, theirs in pairs if (why := unequal(ours, theirs))), None)
     if refused is not None:
         return Comparison(streams, peer, len(pairs), (), noise, refused)

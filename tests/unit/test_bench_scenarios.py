@@ -53,13 +53,14 @@ def test_a_shorter_kind_of_round_may_still_fit() -> None:
     assert bound.allows("short")
 
 
-def test_the_first_round_of_each_kind_always_is() -> None:
+def test_the_first_round_of_a_kind_may_begin_until_the_time_is_up() -> None:
     clock = _Clock()
-    bound = TimeBound(0, clock)
+    bound = TimeBound(100, clock)
     assert bound.allows("a")
-    clock.now_s += 5
+    clock.now_s += 99
     assert bound.allows("b")
-    assert not bound.allows("a")
+    clock.now_s += 1
+    assert not bound.allows("c")
 
 
 def test_the_fewest_tokens_are_one_whole_prompt_and_the_others_suffixes() -> None:

@@ -12,9 +12,7 @@ def test_no_hint_is_a_normal_request_that_may_go_anywhere() -> None:
     assert parse_hints({"content-type": "x", "x-other": "1"}, {"other": "1"}) == Hints()
 
 
-ALL = Hints(
-    task="t-1", step="plan", criticality="critical", cache="refresh", privacy="local-only", timeout_s=2.5
-)
+ALL = Hints(task="t-1", step="plan", criticality="critical", cache="refresh", privacy="local-only", timeout_s=2.5)
 
 
 def test_every_hint_can_be_a_header() -> None:
@@ -115,7 +113,8 @@ def test_a_wrong_value_is_refused_even_where_another_place_would_win() -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds", ["0", "0.0", "-1", "nan", "inf", "1e3", "1_0", "86400.1", "86401", "+5", "5s", "1.", ".5", "٣", "9" * 400]
+    "seconds",
+    ["0", "0.0", "-1", "nan", "inf", "1e3", "1_0", "86400.1", "86401", "+5", "5s", "1.", ".5", "٣", "9" * 400],
 )
 def test_a_timeout_is_plain_seconds_up_to_a_day(seconds: str) -> None:
     with pytest.raises(InvalidRequest, match="'x-appliance-timeout'"):

@@ -185,7 +185,7 @@ CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "developer"}]}, "messages[0].content"),
     ({"messages": [{"role": "tool", "tool_call_id": "c"}]}, "messages[0].content"),
     ({"messages": [user(5)]}, "messages[0].content"),
-    ({"messages": [user(True)]}, "messages[0].content"),
+    ({"messages": [user(content=True)]}, "messages[0].content"),
     ({"messages": [user({"type": "text", "text": "x"})]}, "messages[0].content"),
     ({"messages": [user([])]}, "messages[0].content"),
     ({"messages": [user(HALF)]}, "messages[0].content"),
@@ -195,7 +195,10 @@ CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": [user([None])]}, "messages[0].content[0]"),
     ({"messages": [user([{}])]}, "messages[0].content[0]"),
     ({"messages": [user([{"text": "x"}])]}, "messages[0].content[0]"),
-    ({"messages": [user([text("x"), {"type": "image_url", "image_url": {"url": "data:,"}}])]}, "messages[0].content[1]"),
+    (
+        {"messages": [user([text("x"), {"type": "image_url", "image_url": {"url": "data:,"}}])]},
+        "messages[0].content[1]",
+    ),
     ({"messages": [user([{"type": "input_audio", "input_audio": {}}])]}, "messages[0].content[0]"),
     ({"messages": [user([{"type": "file", "file": {}}])]}, "messages[0].content[0]"),
     ({"messages": [user([{"type": "refusal", "refusal": "x"}])]}, "messages[0].content[0]"),
@@ -400,7 +403,10 @@ def test_what_is_required_must_be_there(field: str) -> None:
         ({"n": True}, "'n' must be an integer, not true."),
         ({"max_tokens": HUGE}, "'max_tokens' must be at most 2147483647, not an integer of more than 18 digits."),
         ({"stream": "yes"}, "'stream' must be true or false, not 'yes'."),
-        ({"service_tier": "x"}, "'service_tier' must be 'auto', 'default', 'flex', 'scale', 'priority' or 'fast', not 'x'."),
+        (
+            {"service_tier": "x"},
+            "'service_tier' must be 'auto', 'default', 'flex', 'scale', 'priority' or 'fast', not 'x'.",
+        ),
         ({"max_token": 5}, "'max_token' is not a known field. Did you mean 'max_tokens'?"),
         ({"repeat_penalty": 1.1}, "'repeat_penalty' is not a known field. Did you mean 'repetition_penalty'?"),
         ({"zzz": 5}, "'zzz' is not a known field."),
@@ -408,12 +414,14 @@ def test_what_is_required_must_be_there(field: str) -> None:
         ({"messages": [user("x", nmae="a")]}, "'messages[0].nmae' is not a known field. Did you mean 'name'?"),
         (
             {"messages": [user([{"type": "image_url"}])]},
-            "'messages[0].content[0]' must be a part of type 'text': "
-            "the local models read text, not images, audio or files.",
+            (
+                "'messages[0].content[0]' must be a part of type 'text': the local models read text, not images, "
+                "audio or files."
+            ),
         ),
         (
             {"response_format": {"type": "json_object"}},
-            "'response_format' is not supported: answers are plain text; leave it out or send {\"type\": \"text\"}.",
+            '\'response_format\' is not supported: answers are plain text; leave it out or send {"type": "text"}.',
         ),
         (
             {"max_tokens": 5, "max_completion_tokens": 6},

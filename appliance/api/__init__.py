@@ -1,0 +1,1 @@
+"""The HTTP surface: wire formats, routes, and how answers and errors leave."""

@@ -1,0 +1,133 @@
+"""An engine's events as an HTTP answer, whole or streamed, for as long as the client is there.
+
+The status line waits for the first token: what goes wrong before it is an HTTP error, after it an error event.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from appliance.api import sse
+from appliance.api.failures import error_response
+from appliance.api.openai.serialize import Serializer
+from appliance.engines import Route
+from appliance.errors import ApplianceError
+from appliance.exchange import Exchange
+from appliance.pipeline import Pipeline
+from appliance.protocol import Event, Request, Started
+from appliance.telemetry.access import CLIENT_CLOSED
+
+
+class Answer(Response):
+    """Runs a request when the server asks for its answer."""
+
+    def __init__(
+        self, request: Request, route: Route, serializer: Serializer, pipeline: Pipeline, exchange: Exchange
+    ) -> None:
+        self._request = request
+        self._route = route
+        self._serializer = serializer
+        self._pipeline = pipeline
+        self._exchange = exchange
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = self._stream(send) if self._request.stream else self._whole(scope, receive, send)
+        if not await while_connected(receive, work):
+            self._exchange.status = CLIENT_CLOSED
+
+    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with aclosing(self._events()) as events:
+                collected = [event async for event in events]
+            body = sse.json_bytes(self._serializer.whole(collected))
+            response = Response(body, headers=self._hint_headers(), media_type="application/json")
+        except ApplianceError as error:
+            self._exchange.error = error.code
+            response = error_response(error)
+        await response(scope, receive, send)
+
+    async def _stream(self, send: Send) -> None:
+        begun = False
+        pending = b""
+        try:
+            async with aclosing(self._events()) as events:
+                async for event in events:
+                    pending += self._serializer.frames(event)
+                    if isinstance(event, Started) and not begun:
+                        continue
+                    if not begun:
+                        begun = True
+                        await self._begin(send)
+                    if pending:
+                        await send({"type": "http.response.body", "body": pending, "more_body": True})
+                        pending = b""
+            pending = sse.DONE
+        except ApplianceError as error:
+            self._exchange.error = error.code
+            if not begun:
+                await _send_response(error_response(error), send)
+                return
+            pending += sse.error(error)
+        await send({"type": "http.response.body", "body": pending, "more_body": False})
+
+    async def _begin(self, send: Send) -> None:
+        headers = {
+            **self._hint_headers(),
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",  # nginx in front must not hold tokens back
+        }
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+
+    def _events(self) -> AsyncGenerator[Event, None]:
+        return self._pipeline.run(self._request, self._route, self._exchange)
+
+    def _hint_headers(self) -> dict[str, str]:
+        exchange = self._exchange
+        headers = {
+            "x-appliance-route": "local",
+            "x-appliance-reason": self._route.reason,
+            "x-appliance-model": self._route.model.encode("ascii", "replace").decode(),
+            "x-appliance-queue-ms": f"{(exchange.queue_s or 0.0) * 1000:.0f}",
+        }
+        if exchange.step is not None:
+            headers["x-appliance-step"] = exchange.step
+        return headers
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
+    """Runs `work`, or ends it when the client goes away first. Whether it was run to its end."""
+    running = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            return False
+        await running  # raises what it raised
+        return True
+    finally:
+        for task in (running, leaving):
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(running, leaving, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_response(response: Response, send: Send) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def now_unix() -> int:
+    return int(time.time())

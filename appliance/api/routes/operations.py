@@ -1,0 +1,91 @@
+"""For owners and their monitors: health, readiness, metrics, and one snapshot of everything."""
+
+import dataclasses
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from appliance import __version__
+from appliance.api.routes.description import errors
+from appliance.api.state import DaemonState, daemon
+from appliance.errors import ModelLoading, Overloaded
+from appliance.telemetry.metrics import CONTENT_TYPE
+from runtimes.supervisor import Status
+
+router = APIRouter()
+
+
+@router.get("/healthz")
+async def health() -> dict[str, str]:
+    """The daemon lives."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", responses=errors(503))
+async def readiness(request: Request) -> Response:
+    """Every model has made a token and can make another."""
+    state = daemon(request)
+    if state.ready:
+        return JSONResponse({"status": "ready"})
+    if state.draining:
+        raise Overloaded("The daemon is stopping.")
+    waiting = {name: s.status() for name, s in state.engines.supervisors.items()}
+    reasons = [f"{name} is {s.state}" + (f" ({s.problem})" if s.problem else "") for name, s in waiting.items()]
+    raise ModelLoading("; ".join(reasons))
+
+
+@router.get("/metrics", responses=errors(401, 403))
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics."""
+    return Response(daemon(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+@router.get("/admin/v1/status", responses=errors(401, 403, 429))
+async def status(request: Request) -> dict[str, Any]:
+    """One snapshot of everything the monitor shows."""
+    return snapshot(daemon(request))
+
+
+def snapshot(state: DaemonState) -> dict[str, Any]:
+    settings = state.loaded.settings
+    return {
+        "version": __version__,
+        "uptime_s": round(time.monotonic() - state.started_s, 3),
+        "ready": state.ready,
+        "draining": state.draining,
+        "offline": settings.server.offline,
+        "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
+        "models": {name: _model(s.status()) for name, s in state.engines.supervisors.items()},
+    }
+
+
+def _model(status: Status) -> dict[str, Any]:
+    info, stats = status.info, status.stats
+    shown: dict[str, Any] = {
+        "state": status.state,
+        "problem": status.problem,
+        "worker_pid": status.pid,
+        "restarts": status.restarts,
+        "load_s": None if status.load_s is None else round(status.load_s, 3),
+        "requests_in_flight": status.in_flight,
+    }
+    if info is not None:
+        shown["model"] = {
+            "name": info.name,
+            "description": info.description,
+            "context_tokens": info.context_tokens,
+            "parameters": info.n_parameters,
+            "size_bytes": info.size_bytes,
+        }
+    if stats is not None:
+        shown["slots"] = {"used": stats.running, "total": stats.slots}
+        shown["waiting"] = stats.waiting
+        shown["kv_tokens"] = {"used": stats.kv_used_tokens, "total": stats.kv_total_tokens}
+        shown["counters"] = {
+            key: value
+            for key, value in dataclasses.asdict(stats).items()
+            if key not in {"running", "slots", "waiting", "kv_used_tokens", "kv_total_tokens"}
+        }
+    return shown

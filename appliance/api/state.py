@@ -1,0 +1,43 @@
+"""What the routes work with, put together once at start."""
+
+import time
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from appliance.engines import Engines
+from appliance.exchange import Exchange
+from appliance.pipeline import Pipeline
+from appliance.security.body import BodyLimits, read_json
+from appliance.settings import Loaded
+from appliance.telemetry.metrics import Metrics
+
+
+@dataclass(slots=True)
+class DaemonState:
+    loaded: Loaded
+    engines: Engines
+    pipeline: Pipeline
+    metrics: Metrics
+    body_limits: BodyLimits
+    started_s: float = field(default_factory=time.monotonic)
+    draining: bool = False  # stopping: requests in flight finish, no new one should come
+
+    @property
+    def ready(self) -> bool:
+        return not self.draining and self.engines.ready
+
+
+def daemon(request: Request) -> DaemonState:
+    state: DaemonState = request.app.state.daemon
+    return state
+
+
+def exchange(request: Request) -> Exchange:
+    noted: Exchange = request.scope["state"]["exchange"]
+    return noted
+
+
+async def json_body(request: Request) -> dict[str, object]:
+    """The request's JSON object. Raises an `ApplianceError`."""
+    return await read_json(request.receive, request.scope["headers"], daemon(request).body_limits)
