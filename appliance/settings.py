@@ -191,11 +191,7 @@ class Loaded:
         for name, value in options.items():
             _put(values, name, value)
         origins = {**self.origins, **dict.fromkeys(options, "the command line")}
-        try:
-            settings = Settings(**values)
-        except ValidationError as error:
-            raise _explain(error, origins) from None
-        return Loaded(settings=settings, path=self.path, origins=MappingProxyType(origins))
+        return Loaded(settings=_validated(values, origins), path=self.path, origins=MappingProxyType(origins))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +219,7 @@ def load(config: Path | None, environ: Mapping[str, str], system_config: Path = 
     for name, value, variable in _from_environment(environ):
         _put(values, name, value)
         origins[name] = f"${variable}"
-    try:
-        settings = Settings(**values)  # type: ignore[arg-type] # sections as mappings: validation is what turns them into models
-    except ValidationError as error:
-        raise _explain(error, origins) from None
-    return Loaded(settings=settings, path=path, origins=MappingProxyType(origins))
+    return Loaded(settings=_validated(values, origins), path=path, origins=MappingProxyType(origins))
 
 
 def state_dir(option: Path | None, environ: Mapping[str, str]) -> Path:
@@ -370,6 +362,13 @@ def _suggest(name: str, spell: Callable[[str], str] = str) -> str:
     if near:
         return f"did you mean {spell(f'{section}.{near[0]}' if near[0] in here else by_leaf[near[0]])}?"
     return f"keys of [{section}] are {', '.join(here)}" if here else f"sections are {', '.join(_SECTIONS)}"
+
+
+def _validated(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise _explain(error, origins) from None
 
 
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:

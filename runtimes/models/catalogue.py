@@ -16,6 +16,8 @@ from runtimes.models.sources import HubFile, Source, WheelMember, Wheels
 Kind = Literal["chat", "embedding", "test"]
 Role = Literal["model", "tokenizer", "licence"]
 
+_CLOSE: Final = 0.6  # of 1.0, as difflib counts: two letters wrong in a word of ten
+
 SLOTS: Final = 16  # what memory is planned for: the engine's default number of slots
 # On a GPU: compute buffers for a batch of 512 tokens and a vocabulary of 152,000, and the driver's own context.
 RUNTIME_BYTES: Final = 800_000_000
@@ -71,8 +73,17 @@ class Catalogue:
         return self._entries.get(name.lower())
 
     def nearest(self, name: str) -> tuple[str, ...]:
-        """The known names that a mistyped one may have meant, best first."""
-        return tuple(difflib.get_close_matches(name.lower(), self._entries, n=3, cutoff=0.5))
+        """The known names that a mistyped or shortened one may have meant, best first."""
+        wanted = name.lower()
+        likeness = {
+            known: max(_alike(wanted, known), _alike(wanted, known.partition("-")[0])) for known in self._entries
+        }
+        close = [known for known in likeness if likeness[known] >= _CLOSE]
+        return tuple(sorted(close, key=lambda known: -likeness[known])[:3])
+
+
+def _alike(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def load_catalogue(text: str | None = None) -> Catalogue:

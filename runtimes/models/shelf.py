@@ -120,6 +120,9 @@ def sha256_of(path: Path, report: Callable[[int, int], None]) -> str:
 
 
 def bytes_in(folder: Path) -> int:
+    """Of the files in the folder; 0 when there is no such folder."""
+    if not folder.is_dir():
+        return 0
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 

@@ -154,8 +154,9 @@ class ModelStore:
 
     def _bring(self, plan: Plan, folder: str, progress: Progress) -> StoredModel:
         shelf.sweep(self.root, older_than_s=ABANDONED_AFTER_S, now_s=self._clock())
-        partial = shelf.make_folder(self.root / shelf.PARTIAL / folder)
+        partial = self.root / shelf.PARTIAL / folder
         self._reserve(sum(file.size_bytes or 0 for file in plan.files) - shelf.bytes_in(partial))
+        shelf.make_folder(partial)
         files = {file.role: self._fetch(file, partial, progress) for file in plan.files}
         summary = _prove_pulled(files["model"].path, plan)
         destination = self.root / folder

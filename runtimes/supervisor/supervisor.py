@@ -248,6 +248,8 @@ class Supervisor:
             return False
         self._info, self._stats, self._load_s = first.info, first.stats, first.load_s
         self._problem = first.template_problem
+        if first.unconfined:
+            logger.warning("engine worker is not confined", extra={"fields": {"problems": first.unconfined}})
         self._last_news_s = asyncio.get_running_loop().time()
         self._set_state("ready")
         watchdog = asyncio.create_task(self._watch(worker))

@@ -88,12 +88,13 @@ class ChatTemplate:
             except (MemoryError, _OutputTooLargeError):
                 raise
             except Exception as error:  # noqa: BLE001 - an untrusted template can raise anything
-                failure = self._refusal(error, form)
+                failed = self._refusal(error, form)
             else:
                 lost = talk.missing(runs_of(text))
                 if lost is None:
                     return Rendered(self._control_tokens.segments(text), form.name)
-                failure = _loss(prompt, lost)
+                failed = _loss(prompt, lost)
+            failure = failed if form.is_plain else failure
             if give_up():
                 break
         raise failure

@@ -26,6 +26,7 @@ class Form:
     name: str
     messages: list[dict[str, Any]]  # as templates take them
     origins: list[tuple[int, ...]]  # for each of them, the messages of the request that it was made from
+    is_plain: bool  # encoded as most templates expect it: what they say about it is to the point
 
 
 class Arguments(dict[str, Any]):
@@ -179,8 +180,9 @@ def forms(turns: Sequence[Turn], *, knows_developer: bool) -> Iterator[Form]:
                 if messages in seen:
                     continue
                 seen.append(messages)
-                names = (start, tools[0], shape[0], encoding.name)
-                yield Form("+".join(filter(None, names)) or "as-given", messages, [turn.origins for turn in shaped])
+                names = filter(None, (start, tools[0], shape[0], encoding.name))
+                origins = [turn.origins for turn in shaped]
+                yield Form("+".join(names) or "as-given", messages, origins, encoding == ENCODINGS[0])
 
 
 def _merged(turns: Sequence[Turn], role: str) -> Turns:

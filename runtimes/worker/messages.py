@@ -76,6 +76,7 @@ class Ready:
     info: ModelInfo
     load_s: float
     template_problem: str | None  # why the model's own chat template is not used
+    unconfined: tuple[str, ...]  # what the worker could not be kept from
     stats: EngineStats
 
 

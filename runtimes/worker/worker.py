@@ -53,9 +53,12 @@ class _Submit:
 
 
 class Worker:
-    def __init__(self, connection: socket.socket, load_backend: Callable[[Load], Backend]) -> None:
+    def __init__(
+        self, connection: socket.socket, load_backend: Callable[[Load], Backend], unconfined: list[str]
+    ) -> None:
         self._socket = connection
         self._load_backend = load_backend
+        self._unconfined = tuple(unconfined)
         self._sending = threading.Lock()
         self._inbox: queue.SimpleQueue[_Submit | Cancel | Ping] = queue.SimpleQueue()
         self._preparing: set[str] = set()  # requests between arrival and `_Submit`
@@ -82,7 +85,7 @@ class Worker:
         )
         engine = Engine(backend, slots=load.slots, step_target_s=load.step_target_s, clock=time.monotonic)
         warm_up(engine, backend)
-        self._send(Ready(info, time.monotonic() - began_s, renderer.problem, engine.stats()))
+        self._send(Ready(info, time.monotonic() - began_s, renderer.problem, self._unconfined, engine.stats()))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         reader = threading.Thread(target=self._read, args=(backend, Prompts(backend, renderer)), daemon=True)
         reader.start()

@@ -69,18 +69,23 @@ class Bench:
     def throughput(self) -> None:
         with self._resident(peers.llama_server, peers.llama_cpp_server) as (ours, *others):
             bound = TimeBound(self.mode.throughput_bound_s)
-            comparisons = list(throughput.run(ours, others, self.mode.throughput_plans, bound, self.seed))
+            comparisons = throughput.run(ours, others, self.mode.throughput_plans, bound, self.seed)
         self.results["throughput"] = [dataclasses.asdict(comparison) for comparison in comparisons]
         self.claims.extend(throughput.claims(comparisons))
         for comparison in comparisons:
             _show(report.throughput(comparison))
+        if any(comparison.refused for comparison in comparisons):
+            raise BenchError("not all comparisons could be made; the tables say why")
 
     def prefix(self) -> None:
-        with self._resident(peers.llama_server) as (ours, *others):
-            runs = list(prefix.run(ours, others, self.mode.prefix_plans, self.setup.model, self.seed))
-        self.results["prefix"] = [dataclasses.asdict(run) for run in runs]
-        self.claims.extend(prefix.claims(runs))
-        _show(report.prefix(runs))
+        runs: list[prefix.PrefixRun] = []
+        try:
+            with self._resident(peers.llama_server) as (ours, *others):
+                runs.extend(prefix.run(ours, others, self.mode.prefix_plans, self.setup.model, self.seed))
+        finally:  # what came before a run that failed is shown all the same
+            self.results["prefix"] = [dataclasses.asdict(result) for result in runs]
+            self.claims.extend(prefix.claims(runs))
+            _show(report.prefix(runs))
 
     def overhead(self) -> None:
         with self._resident() as (ours,), overhead.bare_engine(self.setup) as engine:

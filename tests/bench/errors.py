@@ -2,8 +2,8 @@
 
 BenchError
 ├── NotReadyError       a server ended, or stayed silent, instead of becoming ready
-├── BadResponseError    a server answered with something other than a whole stream of chat chunks, or too late
-├── ChildEndedError     the bare engine's process ended early
+├── BadResponseError    a server answered with something other than whole streams of chat chunks, or too late
+├── ChildEndedError     a child process that is no server (the bare engine, the tokenizer) ended early
 └── UnequalWorkError    two runs that were to be compared did different work
 """
 

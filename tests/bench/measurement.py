@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psutil
 
 from tests.bench import load
+from tests.bench.errors import BadResponseError
 from tests.bench.processes import Server
 
 WARM_UP_TIMEOUT_S = 60.0
@@ -77,18 +78,18 @@ def measure(server: Server, workload: Workload, resident: Sequence[Server], time
     ]
     idle = [other for other in resident if other is not server]
     machine_s, server_s, idle_s = _machine_busy_s(), server.cpu_s(), sum(other.cpu_s() for other in idle)
-    run = load.drive(server.address, scripts, timeout_s)
+    try:
+        run = load.drive(server.address, scripts, timeout_s)
+        completion_tokens = sum(stream.generated_tokens(workload.completion_tokens) for stream in run.streams)
+    except BadResponseError as error:
+        raise BadResponseError(f"{server.peer.name}: {error}") from error
     machine_s, server_s = _machine_busy_s() - machine_s, server.cpu_s() - server_s
     idle_s = sum(other.cpu_s() for other in idle) - idle_s
     elsewhere_s = max(0.0, machine_s - server_s - idle_s - run.client_cpu_s)
     noise = Noise(run.client_cpu_s / run.wall_s, idle_s / run.wall_s, elsewhere_s / run.wall_s)
-    return _sample(run, workload.completion_tokens, noise)
-
-
-def _sample(run: load.Run, asked_tokens: int, noise: Noise) -> Sample:
     return Sample(
         wall_s=run.wall_s,
-        completion_tokens=sum(stream.generated_tokens(asked_tokens) for stream in run.streams),
+        completion_tokens=completion_tokens,
         prompt_tokens=_total([stream.prompt_tokens for stream in run.streams]),
         cached_tokens=_total([stream.cached_tokens for stream in run.streams]),
         ttft_s=tuple(stream.ttft_s for stream in run.streams),

@@ -66,7 +66,7 @@ def appliance(setup: Setup, port: int, scratch: Path) -> Peer:
     return Peer(
         name="appliance",
         command=(
-            str(Path(sys.executable).with_name("appliance")),
+            *(sys.executable, "-m", "appliance"),
             *("--config", str(config), "--state-dir", str(scratch / "state"), "serve"),
         ),
         port=port,

@@ -87,38 +87,35 @@ def child(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that does not outlive the block. The owner's own APPLIANCE_ settings do not reach it."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("APPLIANCE_")}
-    popen = subprocess.Popen(
+    with subprocess.Popen(
         command,
         env=inherited | dict(environment),
         stdin=subprocess.PIPE,  # our runners end when it closes, even if this process is killed
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,  # so that one signal reaches the process and its children, and Ctrl-C only us
-    )
-    try:
-        yield popen
-    finally:
-        _end(popen)
+    ) as popen:
+        try:
+            yield popen
+        finally:
+            _end(popen)
 
 
 def _end(popen: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the process group; after STOP_TIMEOUT_S, SIGKILL to whoever is left, in the group or out of it."""
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         family = psutil.Process(popen.pid).children(recursive=True)
-    if popen.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):
-            popen.stdin.close()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(popen.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         popen.wait(STOP_TIMEOUT_S)
-    if popen.poll() is None:
-        popen.kill()
-        popen.wait()
+    popen.kill()  # does nothing to a process that has ended
     _, alive = psutil.wait_procs(family, timeout=2.0)
-    for process in alive:  # a child may have left the group; it was seen above, so it is known by its pid
+    for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+    psutil.wait_procs(alive, timeout=2.0)
 
 
 def _tail(log: IO[bytes]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
+from tests.bench.errors import BadResponseError
 from tests.bench.measurement import Noise, Sample, Workload, measure, unequal
 from tests.bench.processes import Server
 from tests.bench.prompts import user_prompts
@@ -87,11 +88,10 @@ class Comparison:
     refused: str | None = None  # why there are no ratios
 
 
-def run(
-    ours: Server, peers: Sequence[Server], plans: Sequence[Plan], bound: TimeBound, seed: str
-) -> Iterator[Comparison]:
-    """Measures all plans round by round, so that a drift of the machine meets all of them, then yields comparisons."""
+def run(ours: Server, peers: Sequence[Server], plans: Sequence[Plan], bound: TimeBound, seed: str) -> list[Comparison]:
+    """Measures all plans, round by round, so that a drift of the machine meets all of them alike."""
     pairs: dict[tuple[int, str], list[tuple[Sample, Sample]]] = {}
+    broken: dict[int, str] = {}  # by streams
     resident = [ours, *peers]
     for number in range(max(max(plan.rounds.values()) for plan in plans)):
         for plan in plans:
@@ -100,13 +100,19 @@ def run(
                 continue
             workload = _workload(plan, f"{seed}/{plan.streams}/{number}")
             order = [ours, *taking_part] if number % 2 == 0 else [*reversed(taking_part), ours]
-            samples = {server.peer.name: measure(server, workload, resident, RUN_TIMEOUT_S) for server in order}
+            try:
+                samples = {server.peer.name: measure(server, workload, resident, RUN_TIMEOUT_S) for server in order}
+            except BadResponseError as error:
+                broken[plan.streams] = str(error)
+                continue
             for peer in taking_part:
                 pair = (samples[ours.peer.name], samples[peer.peer.name])
                 pairs.setdefault((plan.streams, peer.peer.name), []).append(pair)
-    for plan in plans:
-        for name in plan.rounds:
-            yield compare(plan.streams, name, pairs.get((plan.streams, name), []))
+    return [
+        compare(plan.streams, name, pairs.get((plan.streams, name), []), broken.get(plan.streams))
+        for plan in plans
+        for name in plan.rounds
+    ]
 
 
 def _workload(plan: Plan, seed: str) -> Workload:
@@ -117,15 +123,15 @@ def _workload(plan: Plan, seed: str) -> Workload:
     )
 
 
-def compare(streams: int, peer: str, pairs: Sequence[tuple[Sample, Sample]]) -> Comparison:
-    """Ratios pair by pair; none when the runs of some pair did not do the same work."""
+def compare(streams: int, peer: str, pairs: Sequence[tuple[Sample, Sample]], broken: str | None = None) -> Comparison:
+    """Ratios pair by pair; none when some run is `broken`, or the runs of some pair did not do the same work."""
     noise = Noise(0.0, 0.0, 0.0)
     for pair in pairs:
         for sample in pair:
             noise = noise.worst(sample.noise)
-    if not pairs:
-        return Comparison(streams, peer, 0, (), noise, "no time was left for it")
-    refused = next((why for ours, theirs in pairs if (why := unequal(ours, theirs))), None)
+    refused = broken or next((why for ours, theirs in pairs if (why := unequal(ours, theirs))), None)
+    if refused is None and not pairs:
+        refused = "no time was left for it"
     if refused is not None:
         return Comparison(streams, peer, len(pairs), (), noise, refused)
     lines = []

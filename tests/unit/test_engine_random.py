@@ -24,9 +24,9 @@ SAMPLINGS = [
 def jobs(draw: st.DrawFn, name: str) -> Job:
     prompt = draw(st.sampled_from(PREFIXES)) + draw(st.sampled_from(SUFFIXES))
     stopping: dict[str, Any] = {
-        "max_tokens": draw(st.integers(1, 40)),
+        "max_tokens": draw(st.sampled_from([1, 3, 20, 100])),
         "min_tokens": draw(st.sampled_from([0, 0, 0, 3])),
-        "ignore_eos": draw(st.sampled_from([False, False, True])),
+        "ignore_eos": draw(st.sampled_from([False, True])),
         "stop": draw(st.sampled_from([(), (), ("e",), ("x1", "x"), ("~", "ab", "Q")])),
     }
     return job(
@@ -44,7 +44,7 @@ def traffic(draw: st.DrawFn) -> list[Job | str | int]:
     """Jobs to submit, names to cancel, and numbers of steps between."""
     actions: list[Job | str | int] = []
     names: list[str] = []
-    for i in range(draw(st.integers(1, 9))):
+    for i in range(draw(st.integers(1, 7))):
         names.append(f"job{i}")
         actions.append(draw(jobs(names[-1])))
         actions.append(draw(st.sampled_from([0, 0, 0, 1, 2, 5, 30])))
@@ -57,7 +57,7 @@ def traffic(draw: st.DrawFn) -> list[Job | str | int]:
 MACHINES = st.fixed_dictionaries(
     {
         "slots": st.sampled_from([1, 2, 3, 5, 16]),
-        "kv_tokens": st.sampled_from([170, 230, 400, 2000]),
+        "kv_tokens": st.sampled_from([160, 200, 300, 2000]),
         "max_batch_tokens": st.sampled_from([32, 64, 256]),
         "spare_sequences": st.sampled_from([1, 2, 20]),
         "row_s": st.sampled_from([0.01, 0.001, 1e-6]),
@@ -66,7 +66,7 @@ MACHINES = st.fixed_dictionaries(
 
 
 def run(actions: list[Job | str | int], *, slots: int, spare_sequences: int, **options: Any) -> tuple[Drive, list[Job]]:
-    drive = Drive(slots=slots, max_sequences=slots + spare_sequences, context_tokens=160, end_every=25, **options)
+    drive = Drive(slots=slots, max_sequences=slots + spare_sequences, context_tokens=160, end_every=80, **options)
     submitted: list[Job] = []
     for action in actions:
         if isinstance(action, Job):
@@ -81,7 +81,7 @@ def run(actions: list[Job | str | int], *, slots: int, spare_sequences: int, **o
     return drive, submitted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(traffic(), MACHINES)
 def test_every_choice_says_what_it_says_alone_and_nothing_leaks(
     actions: list[Job | str | int], machine: dict[str, Any]
@@ -90,7 +90,7 @@ def test_every_choice_says_what_it_says_alone_and_nothing_leaks(
     note(f"{drive.engine.stats()}")
     answers = drive.answers()
     for each in submitted:
-        expected = alone(each, context_tokens=160, end_every=25)
+        expected = alone(each, context_tokens=160, end_every=80)
         for key, wanted in expected.items():
             if each.id in drive.cancelled and key not in answers:
                 continue
@@ -98,7 +98,7 @@ def test_every_choice_says_what_it_says_alone_and_nothing_leaks(
     drive.check_nothing_is_held()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(traffic(), MACHINES)
 def test_logprobs_spell_the_text(actions: list[Job | str | int], machine: dict[str, Any]) -> None:
     drive, submitted = run(actions, **machine)
@@ -114,7 +114,7 @@ def test_logprobs_spell_the_text(actions: list[Job | str | int], machine: dict[s
             assert each.stopping.stop or spelled == answer.text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(traffic(), MACHINES)
 def test_usage_adds_up(actions: list[Job | str | int], machine: dict[str, Any]) -> None:
     drive, submitted = run(actions, **machine)

@@ -223,6 +223,18 @@ def test_a_named_file_that_does_not_exist_is_an_error_that_says_who_named_it(hom
         load(None, {"HOME": str(home), "APPLIANCE_CONFIG": str(file)})
 
 
+def test_options_of_the_command_line_win_over_all_and_are_checked_too(home: Path, file: Path) -> None:
+    found = loaded(home, file, "[server]\nport = 1000\n[engine]\nslots = 2\n", APPLIANCE_SERVER__PORT="2000")
+    optioned = found.with_options({"server.port": 3000, "models.serve": ["other"]})
+    assert optioned.settings.server.port == 3000
+    assert optioned.settings.models.serve == ("other",)
+    assert optioned.settings.engine == found.settings.engine
+    assert optioned.origins["server.port"] == "the command line"
+    assert optioned.origins["engine.slots"] == str(file)
+    with pytest.raises(ConfigError, match=r"^server\.port: .*got 70000 \(the command line\)$"):
+        found.with_options({"server.port": 70000})
+
+
 def test_settings_cannot_be_changed_after_they_were_read() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Settings().server.port = 1  # type: ignore[misc] # that it cannot be done is the point

@@ -22,7 +22,7 @@ def render(source: str, **variables: object) -> str:
     [
         ("{% if true %}\n  a\n{% endif %}\nb", "  a\nb"),  # trim_blocks
         ("x\n   {% if true %}y{% endif %}", "x\ny"),  # lstrip_blocks
-        ("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i > 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+        ("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i>2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
          "02"),
         ("{% generation %}a{{ 1 }}{% endgeneration %}b", "a1b"),
         ("{% set x = 1 %}{% generation %}{% set x = 2 %}{% endgeneration %}{{ x }}", "1"),

@@ -1,8 +1,9 @@
 """JSON Schema of the request bodies, for the OpenAPI document.
 
 Generated from the models that parse them, so it cannot fall behind. All that it allows is accepted but for
-rules that JSON Schema cannot say: `min_tokens` up to `max_tokens`, `best_of` 1 or n, prompts times n, 64-bit
-integers in `chat_template_kwargs`, 1.0 for an integer, half surrogate pairs.
+rules that JSON Schema cannot say: `min_tokens` up to `max_tokens`, `best_of` 1 or n, prompts times n, parts of
+all messages together, 64-bit integers and the number of values in `chat_template_kwargs`, 1.0 for an integer,
+half surrogate pairs.
 """
 
 from typing import Any, Final

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 from appliance.api.openai.validation import is_encodable, refuse, shown
 
 MAX_VARIABLES = 64
+MAX_VALUES = 10_000  # within one variable; checking them takes a few milliseconds
 
 # The daemon's own variables and functions: a template that lost them would render something else.
 RESERVED: Final = frozenset(
@@ -50,8 +51,12 @@ def _check(value: Any) -> Any:
 def _check_json(content: Any, name: str) -> None:
     """A loop, not a recursion: nesting is the client's to choose."""
     pending = [content]
+    seen = 0
     while pending:
         item = pending.pop()
+        seen += 1
+        if seen > MAX_VALUES:
+            raise refuse(f"holds more than {MAX_VALUES} values.", at=name)
         if isinstance(item, list):
             pending.extend(item)
         elif isinstance(item, dict):

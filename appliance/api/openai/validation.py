@@ -105,7 +105,7 @@ class Body(BaseModel):
     @classmethod
     def _only_known_fields(cls, data: Any) -> Any:
         """Like extra="forbid", and the message can name the field that was meant."""
-        known = cls.model_fields
+        known = cls.__pydantic_fields__
         if isinstance(data, dict) and not data.keys() <= known.keys():
             name = next(name for name in data if name not in known)
             near = get_close_matches(str(name)[:_SHOWN_CHARACTERS], known, n=1)

@@ -1,0 +1,41 @@
+"""`appliance config`: the settings in force and where each comes from, and whether they can be used."""
+
+import json
+from typing import Any
+
+import typer
+
+app = typer.Typer(help="Show and check the configuration.", no_args_is_help=True)
+
+
+@app.command()
+def show(ctx: typer.Context) -> None:
+    """Print every setting as a configuration file, with what it does and where its value comes from."""
+    from appliance.settings import all_keys, get  # noqa: PLC0415 - slow to import
+
+    loaded = ctx.obj.loaded
+    section = None
+    for key in all_keys():
+        key_section, _, name = key.name.partition(".")
+        if key_section != section:
+            typer.echo(("" if section is None else "\n") + f"[{key_section}]")
+            section = key_section
+        typer.echo(f"# {key.description}")
+        origin = loaded.origins.get(key.name, "default")
+        value = get(loaded.settings, key.name)
+        if value is None:  # TOML has no null: to leave it out is to say it
+            typer.echo(f"# {name} is null  # {origin}")
+        else:
+            typer.echo(f"{name} = {_toml(value)}  # {origin}")
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Read the configuration and say what is wrong with it; 78 is the exit code if anything is."""
+    loaded = ctx.obj.loaded
+    typer.echo(f"good: {loaded.path or 'no configuration file; defaults and the environment'}")
+
+
+def _toml(value: Any) -> str:
+    """JSON writes strings, numbers, booleans and arrays of them as TOML does."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")
