@@ -67,7 +67,7 @@ if command -v flock >/dev/null; then # two makes at a time: the second waits
     exec 9>.build/setup.lock
     flock -n 9 || { say "another set-up is running here; waiting for it" && flock 9; }
 fi
-if [ -t 1 ]; then quiet=; else quiet=-q; fi # on a terminal pip's progress bars are welcome, in a log they are not
+if [ -t 1 ]; then quiet=; else quiet=-qq; fi # on a terminal pip's progress bars are welcome, in a log they are not
 
 make_venv
 
@@ -78,11 +78,11 @@ base=$({
     echo "${APPLIANCE_CUDA:-} ${CMAKE_ARGS:-} ${CC:-} ${CXX:-}"
 } | sha256sum | cut -c 1-16)
 if stage base "$base"; then
-    pip install -q --require-hashes -r packaging/pip.lock
+    pip install -qq --require-hashes -r packaging/pip.lock
     $venv/bin/python -B packaging/llama_cpp/build.py
     say "installing the locked dependencies"
     pip install $quiet --require-hashes -r requirements.lock
-    pip install -q --no-deps --build-constraint packaging/build.lock -e .
+    pip install -qq --no-deps --build-constraint packaging/build.lock -e .
     done_with base "$base"
 fi
 

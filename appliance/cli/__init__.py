@@ -10,7 +10,6 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,11 +114,9 @@ _GROUPS = {"keys": "Make, list and revoke API keys.", "config": "Show and check 
 
 def _register() -> None:
     for command, module in _COMMANDS.items():
-        if find_spec(f"{__name__}.{module}") is not None:
-            app.command(command)(getattr(import_module(f"{__name__}.{module}"), command))
+        app.command(command)(getattr(import_module(f"{__name__}.{module}"), command))
     for group, summary in _GROUPS.items():
-        if find_spec(f"{__name__}.{group}") is not None:
-            app.add_typer(import_module(f"{__name__}.{group}").app, name=group, help=summary)
+        app.add_typer(import_module(f"{__name__}.{group}").app, name=group, help=summary)
 
 
 _register()

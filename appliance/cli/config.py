@@ -31,7 +31,10 @@ def show(ctx: typer.Context) -> None:
 
 @app.command()
 def check(ctx: typer.Context) -> None:
-    """Read the configuration and say what is wrong with it; 78 is the exit code if anything is."""
+    """Read the configuration and say what is wrong with it.
+
+    The exit code is 78 if anything is.
+    """
     loaded = ctx.obj.loaded
     typer.echo(f"good: {loaded.path or 'no configuration file; defaults and the environment'}")
 

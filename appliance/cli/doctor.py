@@ -4,7 +4,10 @@ import typer
 
 
 def doctor(ctx: typer.Context) -> None:
-    """Check this machine and the configuration; 1 is the exit code if anything fails."""
+    """Check this machine and the configuration.
+
+    The exit code is 1 if anything fails; a warning does not count.
+    """
     from appliance.cli.examination import Examination, examine  # noqa: PLC0415 - slow to import
 
     failed = False

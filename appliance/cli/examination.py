@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -63,15 +63,6 @@ class Examination:
     offloads: bool = False  # llama.cpp was compiled for a GPU
     gpu_free_bytes: int = 0
     models: list[ModelSummary] = field(default_factory=list)
-
-
-def examine(examination: Examination) -> Iterator[Finding]:
-    for check in CHECKS:
-        try:
-            yield from check(examination)
-        except Exception as error:  # noqa: BLE001 - one check that breaks must not hide what the others find
-            about = check.__name__.removeprefix("check_").replace("_", " ")
-            yield Finding("fail", about, f"could not be checked: {type(error).__name__}: {error}")
 
 
 def check_python(_: Examination) -> Iterator[Finding]:
@@ -250,7 +241,8 @@ def check_clock(_: Examination) -> Iterator[Finding]:
         yield Finding("ok", "clock", now)
 
 
-CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
+Check = Callable[[Examination], Iterable[Finding]]
+CHECKS: tuple[Check, ...] = (
     check_python,
     check_compiler,
     check_llama_cpp,
@@ -264,3 +256,12 @@ CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
     check_service_manager,
     check_clock,
 )
+
+
+def examine(examination: Examination, checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
+    for check in checks:
+        try:
+            yield from check(examination)
+        except Exception as error:  # noqa: BLE001 - one check that breaks must not hide what the others find
+            about = getattr(check, "__name__", "").removeprefix("check_").replace("_", " ")
+            yield Finding("fail", about, f"could not be checked: {type(error).__name__}: {error}")

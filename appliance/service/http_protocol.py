@@ -42,7 +42,9 @@ class ConnectionLimits:
     max_head_bytes: int = 64 * 1024
     max_headers: int = 100
     max_pipelined: int = 16  # requests waiting behind the one being answered; real clients send none
-    min_bytes_per_s: int = 1024  # of a body, and of an answer that fills the buffers: below any real network
+    min_bytes_per_s: int = 1024  # of a body that takes longer than `body_timeout_s`: below any real network
+    # Between two pieces taken of an answer that fills every buffer. The kernel passes its own on in steps of a third of
+    # its size, which may be 4 MB, so that this asks for some 20 kB/s of a client with megabytes outstanding.
     stalled_reader_timeout_s: float = 60.0
     linger_s: float = 2.0  # what a refused client gets to read the answer, and an answered one to finish its body
 
@@ -283,10 +285,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         )
 
     def _check_reader(self) -> None:
-        """Ends a connection whose client takes less of its answer than the least rate: it holds a slot for nothing."""
+        """Ends a connection whose client takes nothing of its answer: it holds a slot of the engine for nobody."""
         unsent_bytes = self.transport.get_write_buffer_size()
-        taken_bytes = self._unsent_bytes - unsent_bytes
-        if taken_bytes < self.limits.min_bytes_per_s * self.limits.stalled_reader_timeout_s:
+        if unsent_bytes >= self._unsent_bytes:
             self.transport.abort()
         self._stalled_s, self._unsent_bytes = self.loop.time(), unsent_bytes
 
@@ -305,6 +306,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._write(error)
         elif answering is self.cycle and self._reading == "body":  # the request that is being answered is the bad one
             _abandon(answering)
+            self._answering = None
             if answering.response_started:
                 self.transport.abort()
             else:

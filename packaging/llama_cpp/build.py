@@ -245,7 +245,7 @@ def main() -> None:
             say(f"compiled in {duration(time.monotonic() - started)}; kept in {folder}")
         else:
             say(f"{PACKAGE} {version} was compiled here before; taking {wheel}")
-        install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+        install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
         subprocess.run([*install, "--no-deps", "--force-reinstall", str(wheel)], check=True)  # noqa: S603 - pip
 
 

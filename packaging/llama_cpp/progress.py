@@ -20,7 +20,7 @@ def follow(command: list[str], environ: Mapping[str, str], log_file: Path) -> in
 
     def read() -> None:
         assert process.stdout is not None  # noqa: S101 - it is a pipe: see above
-        with log_file.open("w", encoding="utf-8") as log:
+        with process.stdout, log_file.open("w", encoding="utf-8") as log:
             for line in process.stdout:
                 log.write(line)
                 log.flush()

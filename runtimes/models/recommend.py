@@ -61,7 +61,7 @@ def _of_family(variants: list[CatalogueEntry], spare_bytes: int) -> Recommendati
     for entry in reversed(variants):
         if entry.memory_bytes(min(COMFORT_TOKENS, entry.context_tokens), runtime_bytes=0) <= spare_bytes:
             finest = entry is variants[-1]
-            why = "the finest in the catalogue" if finest else "a finer one would cost context"
+            why = "its finest quantisation in the catalogue" if finest else "a finer quantisation would cost context"
             return _fitting(entry, spare_bytes, why)
     if variants[0].memory_bytes(MIN_TOKENS, runtime_bytes=0) <= spare_bytes:
         return _fitting(variants[0], spare_bytes, "contexts are short when all slots are busy")

@@ -38,6 +38,7 @@ class WorkerProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # the working directory is no place to import from
                 "-m",
                 "runtimes.worker",
                 str(theirs.fileno()),
@@ -81,9 +82,7 @@ class WorkerProcess:
 
     async def end(self) -> str:
         """Kills what is left of the process, frees all it held, and says how it ended."""
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        self._writer.transport.abort()  # what it has not read by now it will not read
         with contextlib.suppress(TimeoutError):  # it ends by itself when its socket closes, unless it hangs
             await asyncio.wait_for(self._process.wait(), 0.2)
         if self._process.returncode is None:

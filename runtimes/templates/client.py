@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from appliance.protocol import ChatPrompt
+from appliance.protocol import ChatPrompt, Message, TextPart
 from runtimes.templates.frames import Load, answer_from_wire, load_to_wire, pack, render_to_wire
 from runtimes.templates.neutral import NeutralTemplate, neutral_template
 from runtimes.templates.process import RendererProcess
@@ -20,6 +20,7 @@ from runtimes.templates.result import Rendered, RendererDied, Segment, TemplateE
 TIME_LIMIT_S = 2.0  # an ordinary prompt takes well under 0.01 s
 OUTPUT_LIMIT_BYTES = 16 * 2**20  # four times what a context of a million tokens takes
 QUEUE_LIMIT_S = 30.0  # for the renders ahead of one; each takes TIME_LIMIT_S at the most
+GREETING = ChatPrompt((Message("user", (TextPart("hello"),)),))
 FRAME_LIMIT_FACTOR = 4  # segments of a prompt that is all control tokens, to the bytes of its text
 
 __all__ = ["Rendered", "RendererDied", "Segment", "TemplateError", "TemplateRenderer", "TemplateTimeout"]
@@ -108,16 +109,22 @@ class TemplateRenderer:
         self.close()
 
     def _first_load(self, template: str, load_frame: Callable[[str], bytes]) -> str | None:
-        """Why the template cannot be used, or None."""
+        """Why the template cannot be used, or None. It is tried on a greeting: one that breaks a cap at that is no
+        template; one that refuses it may want another kind of conversation."""
         try:
             self._load_frame = load_frame(template)
             self._load()
+            self._answer(_render_frame(GREETING, add_generation_prompt=True))
         except UnicodeEncodeError:
             return "the chat template is not valid Unicode"
         except EOFError:
             return "the chat template's process dies while it compiles it"
+        except TemplateTimeout:
+            return f"the chat template takes longer than {self._time_limit_s:g} s for a greeting"
+        except RendererDied:
+            return "the chat template uses up its memory on a greeting"
         except TemplateError as error:
-            return error.message
+            return None if self._loaded else error.message
         return None
 
     def _use_neutral(self, neutral: NeutralTemplate, load_frame: Callable[[str], bytes]) -> None:

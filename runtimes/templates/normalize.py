@@ -107,8 +107,8 @@ def developer_as_system(turns: Turns) -> Turns:
     return [replace(turn, role="system") if turn.role == "developer" else turn for turn in turns]
 
 
-def late_system_in_user(turns: Turns) -> Turns:
-    """Leading system messages become one; later ones join the user turn beside them, or are one."""
+def merged_users(turns: Turns) -> Turns:
+    """Leading system messages as one, later ones as user text in their place, and user turns in a row as one."""
     leading = list(itertools.takewhile(lambda turn: turn.role == "system", turns))
     rest = [replace(turn, role="user") if turn.role == "system" else turn for turn in turns[len(leading) :]]
     return _merged(leading, "system") + _merged(rest, "user")
@@ -116,7 +116,7 @@ def late_system_in_user(turns: Turns) -> Turns:
 
 def alternating(turns: Turns) -> Turns:
     """User and assistant by turns after the system message, the user first."""
-    turns = _merged(late_system_in_user(turns), "assistant")
+    turns = _merged(merged_users(turns), "assistant")
     first = next((at for at, turn in enumerate(turns) if turn.role != "system"), len(turns))
     if first < len(turns) and turns[first].role == "assistant":
         turns.insert(first, Turn("user", (), turns[first].origins))
@@ -141,19 +141,18 @@ def tools_as_text(turns: Turns) -> Turns:
     """Calls as text of the assistant and results as text of the user, in the notation most models have met."""
     made: Turns = []
     for turn in turns:
+        texts = (*turn.texts, *map(_call_text, turn.calls))
         if turn.role == "tool":
-            result = splice(("<tool_response>\n", *_between("\n", turn.texts), "\n</tool_response>"))
+            result = splice(("<tool_response>\n", *_between("\n", texts), "\n</tool_response>"))
             made.append(Turn("user", (result,), turn.origins))
-        elif turn.calls:
-            made.append(replace(turn, texts=(*turn.texts, *map(_call_text, turn.calls)), calls=()))
         else:
-            made.append(turn)
+            made.append(replace(turn, texts=texts, calls=()))
     return made
 
 
 SHAPES: tuple[tuple[str, Callable[[Turns], Turns]], ...] = (
     ("", lambda turns: turns),
-    ("late-system-in-user", late_system_in_user),
+    ("merged-users", merged_users),
     ("alternating", alternating),
     ("system-in-user", system_in_user),
 )

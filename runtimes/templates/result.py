@@ -45,9 +45,9 @@ class TemplateError(Exception):
         self.param = param
 
 
-class TemplateTimeout(TemplateError):  # noqa: N818 - reads like TimeoutError
+class TemplateTimeout(TemplateError):
     pass
 
 
-class RendererDied(TemplateError):  # noqa: N818 - says what happened
+class RendererDied(TemplateError):
     pass

@@ -5,7 +5,7 @@ Pure. It knows what a client may send (`protocol`) and nothing about templates.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,7 @@ def conversation(messages: Sequence[Message]) -> Conversation:
     made = Conversation()
     names: dict[str, str] = {}  # of the functions, by the id of the call
     for index, message in enumerate(messages):
-        texts = tuple(_text(made, message, index, part) for part in range(len(message.content)))
+        texts = tuple(_texts(made, message, index))
         calls = tuple(_call(made, call, index) for call in message.tool_calls)
         names |= {call.id: call.name for call in calls}
         name = message.name or names.get(message.tool_call_id or "")
@@ -117,18 +117,27 @@ def conversation(messages: Sequence[Message]) -> Conversation:
     return made
 
 
-def _text(made: Conversation, message: Message, index: int, position: int) -> str:
-    part = message.content[position]
-    if not isinstance(part, TextPart):
-        where = f"messages[{index}].content[{position}]"
-        raise TemplateError(f"{where} is an image; this model reads text only, so leave images out", where)
-    needed = part.text
-    if message.role == "assistant":
+def _texts(made: Conversation, message: Message, index: int) -> Iterator[str]:
+    texts: list[str] = []
+    for position, part in enumerate(message.content):
+        if not isinstance(part, TextPart):
+            where = f"messages[{index}].content[{position}]"
+            raise TemplateError(f"{where} is an image; this model reads text only, so leave images out", where)
+        texts.append(part.text)
+    for text, needed in zip(texts, _after_reasoning(texts) if message.role == "assistant" else texts, strict=True):
+        made.claims.append(Claim(index, ((len(made.sources),),)))
+        yield made.trace(text, needed)
+
+
+def _after_reasoning(texts: Sequence[str]) -> list[str]:
+    """The end of each text that follows the last mark, in whichever text that is."""
+    needed = list(texts)
+    for at, text in enumerate(texts):
         for end in END_OF_REASONING:
-            needed = needed.rpartition(end)[2]
-    traced = made.trace(part.text, needed)
-    made.claims.append(Claim(index, ((len(made.sources) - 1,),)))
-    return traced
+            if end in text:
+                needed[:at] = [""] * at
+                needed[at] = min(needed[at], text.rpartition(end)[2], key=len)
+    return needed
 
 
 def _call(made: Conversation, call: ToolCall, index: int) -> Call:

@@ -1,8 +1,8 @@
 """`python -m tests.bench`: all benchmarks, printed as tables of ratios. `make bench` runs it.
 
 --quick        a rough look in under 3 minutes instead of under 15
---only NAME    throughput, prefix, overhead or footprint; may be given several times
---model FILE   another GGUF file than the default model's
+--only NAME    footprint, overhead, prefix or throughput; may be given several times
+--model NAME   another model of the store, or a GGUF file
 --threads N    for every engine; default: the physical cores
 --json FILE    the same results as data
 """
@@ -11,15 +11,19 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import secrets
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance.settings import state_dir
+from runtimes.models import ModelStore
 from tests.bench import footprint, machine, overhead, peers, prefix, report, throughput
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
@@ -27,23 +31,24 @@ from tests.bench.errors import BenchError
 from tests.bench.measurement import warm_up
 from tests.bench.processes import Server, free_port, serving
 
-SCENARIOS = ("footprint", "throughput", "prefix", "overhead")
+DEFAULT_MODEL = "smollm2-135m-instruct"
+SCENARIOS = ("footprint", "overhead", "prefix", "throughput")
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How much is measured. The bounds are in seconds and add up to less than 15 minutes, with --quick to 3."""
+    """How much is measured, and in what time."""
 
-    throughput_plans: tuple[throughput.Plan, ...]
-    throughput_bound_s: float
-    prefix_plans: tuple[prefix.Plan, ...]
+    total_s: float  # throughput, which comes last and can do with fewer rounds, gets what the others leave of it
+    starts: int
     overhead_pairs: int
     overhead_bound_s: float
-    starts: int
+    prefix_plans: tuple[prefix.Plan, ...]
+    throughput_plans: tuple[throughput.Plan, ...]
 
 
-FULL = Mode(throughput.FULL, 480, prefix.FULL, overhead_pairs=60, overhead_bound_s=90, starts=3)
-QUICK = Mode(throughput.QUICK, 90, prefix.QUICK, overhead_pairs=10, overhead_bound_s=20, starts=1)
+FULL = Mode(820, 3, 60, 90, prefix.FULL, throughput.FULL)
+QUICK = Mode(150, 1, 10, 20, prefix.QUICK, throughput.QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Bench:
 
     setup: peers.Setup
     mode: Mode
+    started_s: float  # time.monotonic
     scratch: Path
     seed: str  # new each time, so that nothing a server kept from an earlier run answers
     results: dict[str, Any]
@@ -68,7 +74,7 @@ class Bench:
 
     def throughput(self) -> None:
         with self._resident(peers.llama_server, peers.llama_cpp_server) as (ours, *others):
-            bound = TimeBound(self.mode.throughput_bound_s)
+            bound = TimeBound(self.started_s + self.mode.total_s - time.monotonic())
             comparisons = throughput.run(ours, others, self.mode.throughput_plans, bound, self.seed)
         self.results["throughput"] = [dataclasses.asdict(comparison) for comparison in comparisons]
         self.claims.extend(throughput.claims(comparisons))
@@ -110,17 +116,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Benchmarks, as tables of ratios.")
     parser.add_argument("--quick", action="store_true", help="a rough look in under 3 minutes")
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="this scenario (repeatable)")
-    parser.add_argument("--model", type=Path, required=True, help="GGUF file")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="model of the store, or GGUF file")
     parser.add_argument("--threads", type=int, default=machine.usable_cores(), help="CPU threads of every engine")
     parser.add_argument("--json", type=Path, help="write the results there as well")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are ended then too
 
-    setup = peers.Setup(options.model.resolve(), options.threads)
+    model = ModelStore(state_dir(None, os.environ) / "models", offline=True).resolve(options.model)
+    if model is None:
+        print(f"there is no model {options.model}: fetch it with `appliance pull {options.model}`", file=sys.stderr)
+        return 2
+    setup = peers.Setup(model.path, options.threads)
     chosen = [name for name in SCENARIOS if options.only is None or name in options.only]
     with tempfile.TemporaryDirectory(prefix="appliance-bench-") as scratch:
-        bench = Bench(setup, QUICK if options.quick else FULL, Path(scratch), secrets.token_hex(4), {}, [])
-        compared = [bench.appliance(), peers.llama_server(setup, 0), peers.llama_cpp_server(setup, 0)]
+        mode = QUICK if options.quick else FULL
+        bench = Bench(setup, mode, time.monotonic(), Path(scratch), secrets.token_hex(4), {}, [])
+        compared = [
+            peers.appliance(setup, 0, bench.scratch),
+            peers.llama_server(setup, 0),
+            peers.llama_cpp_server(setup, 0),
+        ]
         if missing := sorted({module for peer in compared for module in peer.missing()}):
             print(f"not installed: {', '.join(missing)}. `make bench` installs them.", file=sys.stderr)
             return 2
@@ -128,7 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _show(report.header(described, setup, compared))
         bench.results["machine"] = dataclasses.asdict(described)
         failed = [name for name in chosen if not _attempt(name, getattr(bench, name))]
-    _show(report.claims(bench.claims))
+    if bench.claims:
+        _show(report.claims(bench.claims))
     if options.json is not None:
         claims = [dataclasses.asdict(claim) | {"holds": claim.holds} for claim in bench.claims]
         options.json.write_text(json.dumps({**bench.results, "claims": claims, "failed": failed}, indent=2))

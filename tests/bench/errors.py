@@ -4,6 +4,7 @@ BenchError
 ├── NotReadyError       a server ended, or stayed silent, instead of becoming ready
 ├── BadResponseError    a server answered with something other than whole streams of chat chunks, or too late
 ├── ChildEndedError     a child process that is no server (the bare engine, the tokenizer) ended early
+├── OutOfTimeError      a scenario's time was up before it had measured anything
 └── UnequalWorkError    two runs that were to be compared did different work
 """
 
@@ -25,4 +26,8 @@ class ChildEndedError(BenchError):
 
 
 class UnequalWorkError(BenchError):
+    pass
+
+
+class OutOfTimeError(BenchError):
     pass

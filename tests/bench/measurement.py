@@ -4,7 +4,7 @@ The client, the idle servers and everything else on the machine share the cores 
 run says how much they took. A run that others disturbed is not hidden; it is shown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -37,12 +37,15 @@ class Noise:
     idle_peers: float
     elsewhere: float  # other processes, and what the hypervisor took away
 
-    def worst(self, other: "Noise") -> "Noise":
-        return Noise(
-            max(self.client, other.client),
-            max(self.idle_peers, other.idle_peers),
-            max(self.elsewhere, other.elsewhere),
-        )
+
+def worst(noises: Iterable[Noise]) -> Noise:
+    """The greatest of each share; all are 0 when there are none."""
+    seen = [Noise(0.0, 0.0, 0.0), *noises]
+    return Noise(
+        client=max(noise.client for noise in seen),
+        idle_peers=max(noise.idle_peers for noise in seen),
+        elsewhere=max(noise.elsewhere for noise in seen),
+    )
 
 
 @dataclass(frozen=True, slots=True)

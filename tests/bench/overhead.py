@@ -8,6 +8,7 @@ daemon adds does not grow with them, while the noise of a long prefill would hid
 import contextlib
 import json
 import random
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from tests.bench import load
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
-from tests.bench.errors import ChildEndedError, UnequalWorkError
+from tests.bench.errors import ChildEndedError, OutOfTimeError, UnequalWorkError
 from tests.bench.peers import Setup
 from tests.bench.processes import Server, child
 from tests.bench.stats import Spread, median, paired_differences
@@ -25,6 +26,7 @@ from tests.bench.stats import Spread, median, paired_differences
 COMPLETION_TOKENS = 24
 WARM_UP_PAIRS = 2
 REQUEST_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0  # the first answer waits for the model to load
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,11 @@ class BareEngine:
 
     def answer(self) -> dict[str, Any]:
         assert self._popen.stdout is not None
-        line = self._popen.stdout.readline()
+        # One line answers one request, so nothing can be left in the reader's own buffer, where select does not look.
+        ready, _, _ = select.select([self._popen.stdout], [], [], ANSWER_TIMEOUT_S)
+        line = self._popen.stdout.readline() if ready else b""
         if not line:
-            raise ChildEndedError("the bare engine ended early; its own message stands above")
+            raise ChildEndedError("the bare engine ended, or said nothing for too long; its own message stands above")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -98,6 +102,8 @@ def run(server: Server, engine: BareEngine, pairs: int, bound: TimeBound, seed: 
                 f"{by_daemon.prompt_tokens} prompt tokens in the daemon, {by_engine.prompt_tokens} in the bare engine"
             )
         timed.append((by_daemon, by_engine))
+    if len(timed) <= WARM_UP_PAIRS:
+        raise OutOfTimeError(f"not one pair of requests was timed within {bound.seconds:.0f} s")
     return summarise(timed[WARM_UP_PAIRS:])
 
 

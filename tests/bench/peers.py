@@ -6,6 +6,7 @@ comment says why not. It knows nothing about what is measured.
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Peer:
     exactly: Callable[[int], dict[str, Any]] = _ignore_eos  # fields that keep a request of n tokens from ending early
 
     def flags(self) -> str:
-        """The command line and environment as one would type them, without the interpreter and with bare file names."""
+        """Environment and command line, without the interpreter and with bare file names."""
         words = [f"{key}={_bare(value)}" for key, value in self.environment.items()]
         return " ".join([*words, *(_bare(word) for word in self.command if word != sys.executable)])
 
@@ -56,7 +57,7 @@ class Peer:
 
 
 def _bare(word: str) -> str:
-    return Path(word).name if word.startswith("/") else word
+    return re.sub(r'/[^"\s]*/', "", word)
 
 
 def appliance(setup: Setup, port: int, scratch: Path) -> Peer:

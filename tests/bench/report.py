@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from tests.bench.claims import Claim
 from tests.bench.footprint import MIB, Footprint
 from tests.bench.machine import Machine
-from tests.bench.measurement import Noise
+from tests.bench.measurement import Noise, worst
 from tests.bench.overhead import Overhead
 from tests.bench.peers import Peer, Setup
 from tests.bench.prefix import PrefixRun
@@ -78,9 +78,7 @@ def prefix(runs: Sequence[PrefixRun]) -> list[str]:
             for peer, other_s in wall_s.items()
             if peer != "appliance"
         ]
-    for run in runs:
-        lines += _noise(run.noise)
-    return lines
+    return [*lines, *_noise(worst(run.noise for run in runs))]
 
 
 def overhead(result: Overhead) -> list[str]:

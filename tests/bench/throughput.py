@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
 from tests.bench.errors import BadResponseError
-from tests.bench.measurement import Noise, Sample, Workload, measure, unequal
+from tests.bench.measurement import Noise, Sample, Workload, measure, unequal, worst
 from tests.bench.processes import Server
 from tests.bench.prompts import user_prompts
 from tests.bench.stats import Spread, median, paired_ratios, percentile
@@ -125,10 +125,7 @@ def _workload(plan: Plan, seed: str) -> Workload:
 
 def compare(streams: int, peer: str, pairs: Sequence[tuple[Sample, Sample]], broken: str | None = None) -> Comparison:
     """Ratios pair by pair; none when some run is `broken`, or the runs of some pair did not do the same work."""
-    noise = Noise(0.0, 0.0, 0.0)
-    for pair in pairs:
-        for sample in pair:
-            noise = noise.worst(sample.noise)
+    noise = worst(sample.noise for pair in pairs for sample in pair)
     refused = broken or next((why for ours, theirs in pairs if (why := unequal(ours, theirs))), None)
     if refused is None and not pairs:
         refused = "no time was left for it"

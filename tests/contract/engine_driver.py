@@ -105,7 +105,9 @@ def job(
 
 
 class Drive:
-    def __init__(self, *, slots: int = 4, step_target_s: float = 0.05, backend: StrictBackend | None = None, **options: Any):
+    def __init__(
+        self, *, slots: int = 4, step_target_s: float = 0.05, backend: StrictBackend | None = None, **options: Any
+    ):
         self.clock = Clock() if backend is None else backend._clock
         self.backend = backend or StrictBackend(clock=self.clock, **options)
         self.engine = Engine(self.backend, slots=slots, step_target_s=step_target_s, clock=self.clock)
@@ -126,13 +128,13 @@ class Drive:
         self.check_cells()
 
     def step(self) -> list[tuple[str, Event]]:
-        streams = [(s, s.slot, s.generated) for s in self.engine._scheduler.running if s.decoding]
+        streams = [(s, s.generated) for s in self.engine._scheduler.running if s.decoding]
         computed = len(self.backend.batches)
         events = self.engine.step()
         went = len(self.backend.batches) > computed
-        for sequence, slot, generated in streams:
-            resident = sequence.slot == slot or sequence not in self.engine._scheduler.waiting
-            if went and resident:
+        for sequence, generated in streams:
+            failed = (sequence.job.id, sequence.choice) in {(n, e.choice) for n, e in events if isinstance(e, Failed)}
+            if went and not failed and sequence not in self.engine._scheduler.waiting:
                 assert sequence.generated == generated + 1, "a resident stream was left out of a step"
         for name, event in events:
             assert name not in self.cancelled, "a cancelled job spoke"

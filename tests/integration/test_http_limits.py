@@ -28,7 +28,7 @@ LIMITS = ConnectionLimits(
     idle_timeout_s=IDLE_S,
     max_connections=50,
     min_bytes_per_s=1000,
-    stalled_reader_timeout_s=0.3,
+    stalled_reader_timeout_s=0.8,
     linger_s=0.3,
 )
 GET = b"GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -78,7 +78,7 @@ class App:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
         leaving = asyncio.ensure_future(receive())
-        while not self.go_on.is_set() and not leaving.done():
+        while not self.go_on.is_set() and not leaving.done():  # noqa: ASYNC110 - the test sets the event from its own thread
             await asyncio.sleep(0.01)
         if leaving.done():
             self.disconnected.set()
@@ -106,14 +106,38 @@ async def _answer(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-@dataclass
 class Daemon:
-    app: App
-    port: int
-    server: uvicorn.Server
+    """A server whose application each test replaces."""
 
-    def connect(self, data: bytes = b"") -> "Client":
-        return Client(self.port, data)
+    def __init__(self, loop: str) -> None:
+        self.app = App()
+        self._listener = open_listener("127.0.0.1", 0)
+        self.port: int = self._listener.getsockname()[1]
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                self._call,
+                interface="asgi3",
+                loop=loop,
+                http=limited_protocol(LIMITS),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+            )
+        )
+        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._listener]}, daemon=True)
+        self._thread.start()
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+    def open_connections(self) -> int:
+        return len(self.server.server_state.connections)
+
+    def stop(self) -> None:
+        self.app.go_on.set()
+        self.server.should_exit = True
+        self._thread.join(timeout=GRACE_S)
+        assert not self._thread.is_alive()
 
 
 class Client:
@@ -180,41 +204,31 @@ class Client:
         self.received += piece
 
 
-@contextlib.contextmanager
-def _serving(loop: str, limits: ConnectionLimits = LIMITS) -> Iterator[Daemon]:
-    app = App()
-    listener = open_listener("127.0.0.1", 0)
-    config = uvicorn.Config(
-        app, loop=loop, http=limited_protocol(limits), lifespan="off", log_config=None, access_log=False
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield Daemon(app, listener.getsockname()[1], server)
-    finally:
-        app.go_on.set()
-        server.should_exit = True
-        thread.join(timeout=10)
-        assert not thread.is_alive()
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def server(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    daemon = Daemon(request.param)
+    yield daemon
+    daemon.stop()
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
-    with _serving(request.param) as daemon:
-        yield daemon
+@pytest.fixture
+def daemon(server: Daemon) -> Daemon:
+    _until(lambda: server.open_connections() == 0)
+    server.app = App()
+    return server
 
 
 @pytest.fixture
 def clients(daemon: Daemon) -> Iterator[Callable[..., Client]]:
-    """Makes clients of the daemon; closes them before it stops."""
+    """Makes clients of the daemon; closes them at the end."""
     made: list[Client] = []
 
     def connect(data: bytes = b"") -> Client:
-        made.append(daemon.connect(data))
+        made.append(Client(daemon.port, data))
         return made[-1]
 
     yield connect
+    daemon.app.go_on.set()
     for client in made:
         client.close()
 
@@ -309,6 +323,13 @@ def test_chunks_without_content_are_no_progress(clients: Connect) -> None:
     assert client.error() == (408, "request_timeout")
 
 
+@pytest.mark.parametrize("data", [b"GET / HT", _post("/hello", 100) + b"x", b"NONSENSE\r\n\r\n"])
+def test_a_refused_client_that_stays_is_hung_up_on(daemon: Daemon, clients: Connect, data: bytes) -> None:
+    client = clients(data)
+    client.error()
+    _until(lambda: daemon.open_connections() == 0)
+
+
 def test_a_slow_body_above_the_least_rate_may_take_its_time(clients: Connect) -> None:
     client = clients(_post("/hello", 3000))
     for _ in range(10):  # 3000 bytes a second, for twice as long as a pause may be
@@ -398,7 +419,6 @@ def test_a_head_just_within_the_limits_is_read(clients: Connect) -> None:
         b"POST /hello HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
 def test_a_malformed_request_is_a_bad_request_in_json(daemon: Daemon, clients: Connect, request_: bytes) -> None:
@@ -459,7 +479,7 @@ def test_a_connection_above_the_limit_is_told_to_come_back(daemon: Daemon, clien
     assert (status, headers["retry-after"], body["error"]["code"]) == (503, "1", "overloaded")
     assert refused.rest() == b""
     full[0].close()
-    _until(lambda: len(daemon.server.server_state.connections) < LIMITS.max_connections)
+    _until(lambda: daemon.open_connections() < LIMITS.max_connections)
     assert clients(GET).answer()[0] == 200
 
 
@@ -469,31 +489,35 @@ def test_a_client_that_does_not_read_neither_fills_memory_nor_holds_its_stream(
     clients(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert daemon.app.disconnected.wait(GRACE_S)
     assert daemon.app.sent_bytes < 16_000_000  # what the kernel's buffers on both ends took, and 64 KiB of ours
-    _until(lambda: not daemon.server.server_state.connections)
+    _until(lambda: daemon.open_connections() == 0)
 
 
 def test_a_client_that_does_not_read_a_finished_answer_is_dropped_too(daemon: Daemon, clients: Connect) -> None:
     clients(b"GET /long HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert daemon.app.entered.wait(GRACE_S)
-    _until(lambda: not daemon.server.server_state.connections)
+    _until(lambda: daemon.open_connections() == 0)
 
 
 def test_a_client_that_reads_slowly_but_steadily_gets_everything(clients: Connect) -> None:
     client = clients(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    while len(client.received) < 20_000_000:
-        client.socket.recv_into(bytearray(1))
-        client.received += b"." + client.socket.recv(1_000_000)
-        time.sleep(0.02)
+    taken_bytes = 0
+    while taken_bytes < 20_000_000:
+        piece = client.socket.recv(200_000)
+        assert piece, f"closed after {taken_bytes}"
+        taken_bytes += len(piece)
+        time.sleep(max(0.0, taken_bytes / 15_000_000 - client.lasted_s()))  # 15 MB a second
     assert client.lasted_s() > LIMITS.stalled_reader_timeout_s
 
 
-def test_idle_and_dribbling_connections_do_not_keep_the_daemon_from_stopping(daemon: Daemon, clients: Connect) -> None:
-    for data in (b"", b"GET / HT", _post("/hello", 10)):
-        clients(data)
-    started_s = time.monotonic()
-    daemon.server.should_exit = True
-    _until(lambda: not daemon.server.server_state.connections)
-    assert time.monotonic() - started_s < GRACE_S
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_clients_that_do_nothing_do_not_keep_the_daemon_from_stopping(loop: str) -> None:
+    daemon = Daemon(loop)
+    with contextlib.ExitStack() as stack:
+        requests = (b"", b"GET / HT", _post("/hello", 10), GET)
+        for data in requests:
+            stack.callback(Client(daemon.port, data).close)
+        _until(lambda: daemon.open_connections() == len(requests))
+        daemon.stop()
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -522,7 +546,7 @@ def test_a_listener_is_ready_for_an_event_loop() -> None:
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
-    with pytest.raises(ConfigError, match="192.0.2.1 is no address of this machine"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1 is no address of this machine"):
         open_listener("192.0.2.1", 0)
 
 

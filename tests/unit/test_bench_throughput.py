@@ -77,3 +77,13 @@ def test_a_claim_at_its_bound_holds() -> None:
 @pytest.mark.parametrize("plans", [FULL, QUICK])
 def test_every_number_of_streams_meets_the_c_server(plans: tuple[Plan, ...]) -> None:
     assert [plan.streams for plan in plans if plan.rounds["llama-server"]] == [1, 4, 8, 16]
+
+
+def test_a_run_that_broke_off_leaves_no_ratio_but_its_reason() -> None:
+    comparison = compare(8, "llama-server", [(_OURS, _THEIRS)], broken="appliance: HTTP 503")
+    assert (comparison.lines, comparison.refused) == ((), "appliance: HTTP 503")
+
+
+def test_what_there_was_no_time_for_is_said() -> None:
+    comparison = compare(16, "llama-server", [])
+    assert (comparison.pairs, comparison.refused) == (0, "no time was left for it")

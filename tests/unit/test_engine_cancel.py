@@ -1,5 +1,7 @@
 """A cancelled job says nothing more and holds nothing more, wherever it was."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,8 @@ from tests.contract.engine_driver import Drive, alone, job
 SHARED = "a prefix of some length for all: "
 
 
-def drive(**options: int) -> Drive:
-    return Drive(slots=2, row_s=0.01, end_every=None, **options)
+def drive() -> Drive:
+    return Drive(slots=2, row_s=0.01, end_every=None)
 
 
 def test_a_job_in_the_queue_leaves_it() -> None:
@@ -47,9 +49,21 @@ def test_all_choices_of_a_job_go_together_wherever_they_are() -> None:
     driven = drive().submit(job("a", "x" * 40, n=5, max_tokens=50), job("b", "y" * 20))
     for _ in range(8):
         driven.step()
-    assert driven.engine.stats().waiting > 1
+    assert driven.engine.stats().running == 2
+    assert driven.engine.stats().waiting > 0
     driven.cancel("a")
-    assert driven.engine.stats().waiting == 1
+    assert driven.engine.stats().running + driven.engine.stats().waiting == 1
+    assert set(driven.drain()) == {("b", 0)}
+    driven.check_nothing_is_held()
+
+
+def test_all_jobs_of_one_id_go_together() -> None:
+    """A request with several prompts is several jobs of one id."""
+    parts = [replace(job("a", f"{i}" * 30, max_tokens=50), first_choice=i) for i in range(4)]
+    driven = drive().submit(*parts, job("b", "y" * 20))
+    for _ in range(5):
+        driven.step()
+    driven.cancel("a")
     assert set(driven.drain()) == {("b", 0)}
     driven.check_nothing_is_held()
 

@@ -81,7 +81,7 @@ def run(actions: list[Job | str | int], *, slots: int, spare_sequences: int, **o
     return drive, submitted
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(traffic(), MACHINES)
 def test_every_choice_says_what_it_says_alone_and_nothing_leaks(
     actions: list[Job | str | int], machine: dict[str, Any]

@@ -44,8 +44,8 @@ def test_a_step_beside_streams_takes_no_longer_than_its_target(row_s: float) -> 
     while ("long", 0) not in drive.events or len(drive.events["long", 0]) < 2:
         drive.step()
         assert drive.engine.stats().last_step_s <= 0.1 + 1e-9
-    wanted = min(int(0.1 / row_s), drive.backend.info.max_batch_tokens)
-    assert max(map(len, drive.backend.batches[first:])) == wanted
+    fitting = min(round(0.1 / row_s), drive.backend.info.max_batch_tokens)
+    assert max(map(len, drive.backend.batches[first:])) in (fitting - 1, fitting)  # measured times round
 
 
 def test_a_slow_machine_takes_a_few_rows_of_a_prompt_in_each_step() -> None:
@@ -56,9 +56,6 @@ def test_a_slow_machine_takes_a_few_rows_of_a_prompt_in_each_step() -> None:
 
 
 def test_prompts_that_fit_are_computed_in_one_step_together() -> None:
-    drive = talkers(1)
-    before = len(drive.backend.batches)
-    drive.engine.step_time.row_s = 1e-6
     drive = Drive(slots=8, backend=StrictBackend(clock=Clock(), row_s=1e-6))
     drive.submit(job("warm", "w" * 20, max_tokens=1)).drain()
     drive.submit(*(job(f"p{i}", chr(65 + i) * 20, max_tokens=1) for i in range(8)))
@@ -77,14 +74,18 @@ def test_no_step_exceeds_the_rows_that_a_forward_takes(slots: int, rows: int) ->
 
 
 def test_a_stream_that_resumes_at_once_still_fits_into_the_step() -> None:
-    """A stream that stepped back and finds all its tokens in a retained prefix needs a row that nobody counted."""
-    backend = StrictBackend(clock=Clock(), row_s=1e-6, max_batch_tokens=16, kv_tokens=300, context_tokens=200)
-    backend._end_every = None
-    drive = Drive(slots=6, backend=backend)
-    same = [job(f"twin{i}", "T" * 20, max_tokens=120, n=1) for i in range(4)]
-    drive.submit(*same, job("long", "L" * 150, max_tokens=2))
-    drive.drain()
-    assert drive.engine.stats().preemptions > 0
+    """One that stepped back and finds all its tokens in a retained prefix decodes in the step that admits it."""
+    backend = StrictBackend(
+        clock=Clock(), row_s=1e-6, max_batch_tokens=16, kv_tokens=200, context_tokens=200, end_every=None
+    )
+    drive = Drive(slots=2, backend=backend)
+    drive.submit(*(job(f"twin{i}", "T" * 20, max_tokens=100) for i in range(2)))
+    while len(drive.started_order) < 2:
+        drive.step()
+    drive.submit(job("long", "L" * 40, max_tokens=2))
+    answers = drive.drain()
+    assert drive.engine.stats().preemptions == 1
+    assert answers["twin0", 0] == answers["twin1", 0]
 
 
 def test_the_wait_in_the_queue_is_told() -> None:

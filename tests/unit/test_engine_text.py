@@ -1,5 +1,6 @@
 """What a choice says: its text, how it ends, and what is counted."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,6 +176,15 @@ def test_any_integer_is_a_seed(seed: int) -> None:
     asked = {"sampling": Sampling(seed=seed), "max_tokens": 5, "n": 2}
     answers = Drive(end_every=None).submit(job("a", PROMPT, **asked)).drain()  # type: ignore[arg-type] # mixed keywords
     assert len(answers) == 2
+
+
+def test_the_prompts_of_one_request_keep_their_choices_apart() -> None:
+    parts = [replace(job("a", f"prompt {i}", n=2), first_choice=2 * i) for i in range(3)]
+    answers = Drive(end_every=None).submit(*parts).drain()
+    assert set(answers) == {("a", choice) for choice in range(6)}
+    for i in range(3):
+        alone = Drive(end_every=None).submit(job("a", f"prompt {i}")).drain()["a", 0]
+        assert answers["a", 2 * i] == answers["a", 2 * i + 1] == alone
 
 
 def test_neighbouring_seeds_share_no_choice() -> None:

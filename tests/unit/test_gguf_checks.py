@@ -77,8 +77,9 @@ def test_what_a_file_does_not_say_is_none(read: Read) -> None:
 
 def test_an_undeclared_quantisation_is_that_of_most_weights(read: Read) -> None:
     model = tiny_model().drop("general.file_type")
-    embedding = model.tensor("token_embd.weight")
-    embedding.type, embedding.data = 8, bytes(270 * 34)
+    for tensor in model.tensors:
+        if len(tensor.shape) == 2:
+            tensor.type, tensor.data = 8, bytes(tensor.shape[0] * tensor.shape[1] // 32 * 34)
     assert read(model).quantisation == "Q8_0"
 
 
@@ -151,6 +152,9 @@ def _wrong_models() -> dict[str, tuple[Gguf, str]]:
     count = len(tokens(spare))
     no_tensors = tiny_model()
     no_tensors.tensors = []
+    odd_norm, odd_weight = tiny_model(), tiny_model()
+    odd_norm.tensor("output_norm.weight").type, odd_norm.tensor("output_norm.weight").data = 1, bytes(64)
+    odd_weight.tensor("blk.0.attn_q.weight").type = 26
     narrow = tiny_model()
     narrow.tensor("token_embd.weight").shape = (16, 540)
     short = tiny_model()
@@ -166,6 +170,8 @@ def _wrong_models() -> dict[str, tuple[Gguf, str]]:
         ),
         "a part count of another type": (tiny_model().set("split.count", I32, 3), "split.count must be a UINT16"),
         "no tensors": (no_tensors, "no tensors"),
+        "a norm in another type than F32": (odd_norm, "output_norm.weight has one dimension and the type F16"),
+        "weights in a type of indices": (odd_weight, "the type I32, in which no weights are kept"),
         "no layers": (tiny_model().drop("llama.block_count"), "llama.block_count is missing"),
         "zero layers": (tiny_model().set("llama.block_count", U32, 0), "llama.block_count is 0"),
         "too many layers": (tiny_model().set("llama.block_count", U32, 513), "room for 512"),
@@ -223,7 +229,7 @@ def _wrong_models() -> dict[str, tuple[Gguf, str]]:
             "ends at 269",
         ),
         "a separator to add that is not there": (
-            byte_pair_model().set("tokenizer.ggml.add_sep_token", BOOL, True),
+            byte_pair_model().set("tokenizer.ggml.add_sep_token", BOOL, value=True),
             "no such token",
         ),
         "no merges": (byte_pair_model().drop("tokenizer.ggml.merges"), "merges is missing"),
@@ -249,7 +255,7 @@ def test_a_byte_pair_vocabulary_needs_no_scores_and_no_byte_tokens(read: Read) -
 
 def test_a_vocabulary_whose_start_token_lies_outside_cannot_have_it_added(read: Read) -> None:
     model = byte_pair_model().drop("tokenizer.ggml.bos_token_id")  # the default, 11, exists
-    model.set("tokenizer.ggml.add_bos_token", BOOL, True)
+    model.set("tokenizer.ggml.add_bos_token", BOOL, value=True)
     read(model)
     small = [f"t{number}" for number in range(11)]
     model.set(TOKENS, ARRAY, small, STRING).drop("tokenizer.ggml.token_type")

@@ -2,6 +2,7 @@
 what that is, so a newer client that knows a new field fails here first."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +218,9 @@ def test_the_tables_name_no_field_that_is_not_there() -> None:
     assert set(IGNORED_FIELDS) == {*CHAT_IGNORED, *inside}
     inside = {"messages[].audio", "messages[].function_call", "stream_options.include_obfuscation"}
     assert set(REFUSED_FIELDS) == {*CHAT_REFUSED, "suffix", *inside}
+
+
+def test_the_readme_lists_what_is_ignored_and_why() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    missing = [row for field, why in IGNORED_FIELDS.items() if (row := f"| `{field}` | {why} |") not in readme]
+    assert missing == [], "\n".join(["the README lacks these rows:", *missing])

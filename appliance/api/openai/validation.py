@@ -154,7 +154,9 @@ def _invalid(problem: ErrorDetails) -> InvalidRequest:
     }
     value = problem["input"]
     length = len(value) if isinstance(value, str | list | dict) else 0
-    predicate = _PREDICATES[problem["type"]].format(**{**told, "kind": kind(value), "length": length})
+    predicate = _PREDICATES.get(problem["type"], "is not valid.").format(
+        **{**told, "kind": kind(value), "length": length}
+    )
     location = (*problem["loc"], told["at"]) if "at" in told else problem["loc"]
     if not location:
         return InvalidRequest(f"The body {predicate}")

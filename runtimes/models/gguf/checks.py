@@ -15,6 +15,8 @@ MAX_EXPERTS: Final = 1_024  # LLAMA_MAX_EXPERTS
 ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
 # Architectures that llama.cpp loads and that produce no text.
 NOT_LANGUAGE_MODELS: Final = {"clip": "a vision projector", "wavtokenizer-dec": "an audio decoder"}
+# ggml's types of activations and indices
+NOT_WEIGHTS: Final = ("Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64")
 COMPANIONS: Final = ("adapter", "mmproj", "imatrix", "vocab")
 
 
@@ -24,6 +26,7 @@ def check(facts: Facts) -> None:
         raise InvalidGGUF("it has no tensors: it is a vocabulary or a first part, not a model")
     _check_kind(facts)
     _check_split(facts)
+    _check_types(facts)
     layers = _check_shape(facts)
     _check_experts(facts, layers)
 
@@ -47,6 +50,15 @@ def _check_split(facts: Facts) -> None:
             " Choose a repository that has the model in one file, or join the parts with"
             " `llama-gguf-split --merge`",
         )
+
+
+def _check_types(facts: Facts) -> None:
+    """Types that a file can hold and that no operator takes: the process ends when the first batch is computed."""
+    for tensor in facts.header.tensors:
+        if tensor.type in NOT_WEIGHTS:
+            raise InvalidGGUF(f"tensor {tensor.name} has the type {tensor.type}, in which no weights are kept")
+        if len(tensor.shape) < 2 and tensor.type != "F32":  # norms and biases
+            raise InvalidGGUF(f"tensor {tensor.name} has one dimension and the type {tensor.type}; it must be F32")
 
 
 def _check_shape(facts: Facts) -> int:

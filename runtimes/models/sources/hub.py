@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SPLIT: Final = re.compile(r"-\d{5}-of-(\d{5})\.gguf$", re.IGNORECASE)
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
-_CHUNK_BYTES: Final = 1 << 20
-_ATTEMPTS: Final = 6  # in a row without a new byte; with the waits below about half a minute
+_ATTEMPTS: Final = 3  # in a row without a byte, when nothing is here: it is more likely wrong than busy
+_ATTEMPTS_ONCE_BEGUN: Final = 7  # with the waits below about 35 seconds: a router's restart
 _FIRST_WAIT_S: Final = 1.0
 _LONGEST_WAIT_S: Final = 10.0
 _CONNECT_TIMEOUT_S: Final = 10.0
@@ -66,8 +66,9 @@ def fetch(source: HubFile, destination: Path, sha256: str | None, surroundings: 
                 here = sum(found.stat().st_size for found in destination.parent.glob(f"{destination.name}.*.part"))
                 failures = 1 if here > furthest else failures + 1
                 furthest = max(furthest, here)
-                if failures >= _ATTEMPTS:
-                    raise DownloadFailed(f"{source}: {error}. What is here is kept: pull it again to go on.") from error
+                if failures >= (_ATTEMPTS_ONCE_BEGUN if here else _ATTEMPTS):
+                    kept = " What is here is kept: pull it again to go on." if here else ""
+                    raise DownloadFailed(f"{source}: {error}.{kept}") from error
                 surroundings.sleep(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (failures - 1)))
             else:
                 return part, file.sha256
@@ -162,7 +163,7 @@ def _transfer(
         with part.open("r+b" if part.exists() else "wb") as copy:
             copy.truncate(here)
             copy.seek(here)
-            for block in response.iter_bytes(_CHUNK_BYTES):
+            for block in response.iter_bytes():  # as it arrives: a fixed size would hold back what a break loses
                 here += len(block)
                 if here > file.size_bytes:
                     raise DownloadFailed(

