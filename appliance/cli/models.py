@@ -23,7 +23,7 @@ FOLDER = "models"  # of the state directory
 _COLUMNS = 80  # of the narrowest terminal that tables and texts are made for
 _NAME_COLUMNS = 40
 _LINE_EVERY_S = 5.0  # of progress, where it is not a terminal that reads along
-_PHASES = {"waiting": "waiting for another pull", "transfer": "downloading", "checking": "checking"}
+_PHASES = {"waiting": "waiting for another pull", "transfer": "fetching", "checking": "checking"}
 
 Row = tuple[str, ...]
 
@@ -248,6 +248,8 @@ def _explain(text: str) -> None:
 
 
 def _size(size_bytes: int) -> str:
+    if size_bytes < 1e6:
+        return f"{size_bytes / 1e3:.0f} kB"
     return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
 
 

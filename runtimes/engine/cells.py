@@ -4,6 +4,8 @@ An exact mirror of what the backend holds, so that the engine knows before a for
 It knows token counts only, no tokens.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,10 +28,13 @@ class CellLedger:
         cells = self._cells.get(sequence)
         return 0 if cells is None else len(cells)
 
-    def own(self, sequence: int) -> int:
-        """Cells that only this sequence uses: what freeing it would give back."""
-        cells = self._cells.get(sequence)
-        return 0 if cells is None else int((self._references[cells] == 1).sum())
+    def distinct(self, parts: Iterable[tuple[int, int]]) -> int:
+        """Cells in use by the first tokens of some sequences, shared ones counted once: `(sequence, n_tokens)` each."""
+        in_use = np.zeros(self.capacity, dtype=bool)
+        for sequence, n_tokens in parts:
+            if sequence in self._cells:
+                in_use[self._cells[sequence][:n_tokens]] = True
+        return int(in_use.sum())
 
     def extend(self, sequence: int, n_tokens: int) -> None:
         if n_tokens > self.free:

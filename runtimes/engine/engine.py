@@ -42,6 +42,12 @@ class Engine:
     def __init__(self, backend: Backend, *, slots: int, step_target_s: float, clock: Callable[[], float]) -> None:
         info = backend.info
         self.info = info
+        if info.context_tokens > info.kv_tokens:
+            raise ValueError(f"a context of {info.context_tokens} tokens does not fit a cache of {info.kv_tokens}")
+        if slots > min(info.max_sequences - 1, info.max_batch_tokens):
+            raise ValueError(
+                f"{slots} slots are too many for {info.max_sequences} sequences, {info.max_batch_tokens} rows"
+            )
         self._backend = backend
         self._clock = clock
         self._scheduler = Scheduler(Limits(slots, info.max_sequences, info.kv_tokens, info.shares_prefixes))
@@ -62,16 +68,16 @@ class Engine:
         stopping = job.stopping
         forbidden = self.info.end_tokens if stopping.ignore_eos or stopping.min_tokens else ()
         room = self.info.context_tokens - len(job.prompt)
-        length = len(job.prompt) + min(room, stopping.max_tokens or room)
+        length = len(job.prompt) + (room if stopping.max_tokens is None else min(room, stopping.max_tokens))
         # One seed gives n different choices, the same ones each time.
-        seed = secrets.randbits(64) if job.sampling.seed is None else job.sampling.seed
+        seed = secrets.randbits(64) if job.sampling.seed is None else job.sampling.seed % 2**64
         siblings = self._jobs.setdefault(job.id, [])
         for i in range(job.n):
             choice = job.first_choice + i
             sequence = Sequence(
                 job=job,
                 choice=choice,
-                sampler=Sampler(job.sampling, self.info.n_vocab, seed + choice, prompt, forbidden),
+                sampler=Sampler(job.sampling, self.info.n_vocab, (seed, choice), prompt, forbidden),
                 stops=StopMatcher(stopping.stop),
                 arrived_s=self._clock(),
                 tokens=list(job.prompt),
@@ -94,11 +100,14 @@ class Engine:
         try:
             logits = self._backend.forward(plan.rows)
         except KVCacheFullError as error:
-            if len(self._scheduler.running) < 2:
+            operations = self._scheduler.undo(plan)
+            if not operations:
                 raise BackendError(f"one sequence alone does not fit the KV cache: {error}") from error
-            self._carry_out(self._scheduler.undo(plan))
+            self._carry_out(operations)
             return []
-        events: list[tuple[str, Event]] = [(s.job.id, self._start(s, began_s)) for s in plan.admitted]
+        events: list[tuple[str, Event]] = [
+            (s.job.id, self._start(s, began_s)) for s in self._scheduler.running if not s.started
+        ]
         sampled = plan.sampled
         self._scheduler.commit(plan)
         self._computed_prompt_tokens += len(plan.rows) - plan.decode_rows

@@ -1,6 +1,6 @@
 """Draws the next token from one row of logits, as a request asked for. Shared by all backends.
 
-The order is that of vLLM: penalties, bias, temperature, min_p, top_k, top_p, draw.
+The order is that of vLLM: bias, penalties, temperature, min_p, top_k, top_p, draw.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ class Sampler:
         self,
         sampling: Sampling,
         n_vocab: int,
-        seed: int | None,
+        seed: int | tuple[int, int] | None,
         prompt: npt.NDArray[np.int32],
         forbidden: tuple[int, ...],
     ) -> None:
@@ -61,6 +61,8 @@ class Sampler:
     def _adjust(self, logits: Logits, *, may_end: bool) -> Logits:
         adjusted = logits.copy()
         sampling = self._sampling
+        if len(self._bias):
+            adjusted[self._bias_tokens] += self._bias
         if self._seen is not None:
             seen = adjusted[self._seen]
             penalty = np.float32(sampling.repetition_penalty)
@@ -69,15 +71,14 @@ class Sampler:
             tokens = np.fromiter(self._counts.keys(), np.int64, len(self._counts))
             counts = np.fromiter(self._counts.values(), np.float32, len(self._counts))
             adjusted[tokens] -= sampling.presence_penalty + sampling.frequency_penalty * counts
-        if len(self._bias):
-            adjusted[self._bias_tokens] += self._bias
         if not may_end:
             adjusted[self._forbidden] = -np.inf
         return adjusted
 
     def _random_draw(self, logits: Logits, highest: float) -> int:
         sampling = self._sampling
-        scaled = (logits - np.float32(highest)) / np.float32(sampling.temperature)  # the likeliest is at 0
+        with np.errstate(over="ignore"):  # a masked token's logit may overflow to -inf, which is what it means
+            scaled = (logits - np.float32(highest)) / np.float32(sampling.temperature)  # the likeliest is at 0
         candidates = None  # None: the whole vocabulary
         if sampling.min_p > 0:
             candidates = np.flatnonzero(scaled >= np.log(sampling.min_p))

@@ -57,7 +57,6 @@ class Plan:
     operations: list[Operation] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     parts: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, its rows), in the order of `rows`
-    admitted: list[Sequence] = field(default_factory=list)
     decode_rows: int = 0
 
     @property
@@ -73,6 +72,7 @@ class Scheduler:
         self.running: list[Sequence] = []  # in order of admission
         self.cells = CellLedger(limits.kv_tokens)
         self.preemptions = 0
+        self._refused = False  # the last batch did not fit after all
         self.work_tokens = 0
         self._tree = PrefixTree()
         self._computed: dict[int, int] = {}  # by slot, of the resident sequences
@@ -90,11 +90,15 @@ class Scheduler:
         """The next step, with at most `prefill_rows` rows beside one row for each running stream."""
         plan = Plan()
         self._forget_expensive(plan)
-        self._admit(plan)
+        streams = sum(sequence.decoding for sequence in self.running)
+        if not (self._refused and self.running):  # whoever stepped back must not come straight back
+            self._admit(plan)
+        self._refused = False
         for sequence in list(self.running):
             if sequence.decoding and self._make_room(plan, for_=sequence):
                 self._put(plan, sequence, 1)
                 plan.decode_rows += 1
+        prefill_rows -= max(0, plan.decode_rows - streams)  # a resumed stream whose cells were all still there
         self._prefill(plan, prefill_rows)
         while self.running and not plan.rows:  # prompts hold all cells between them: the newest steps back
             self._preempt(plan, self.running[-1])
@@ -109,11 +113,15 @@ class Scheduler:
         self.work_tokens += len(plan.rows)
 
     def undo(self, plan: Plan) -> list[Operation]:
-        """Takes back the rows of a plan that the backend refused, and preempts the newest sequence."""
+        """Takes back the rows of a plan that the backend refused, and makes room: of what is retained, else of the
+        newest sequence. No operations: there is nothing left to give up."""
         for sequence, _ in plan.parts:
             self.cells.truncate(sequence.slot, sequence.computed)
+        self._refused = True
         again = Plan()
-        if self.running:
+        while self._retained:
+            self._free(again, next(iter(self._retained)))
+        if not again.operations and len(self.running) > 1:
             self._preempt(again, self.running[-1])
         return again.operations
 
@@ -140,7 +148,7 @@ class Scheduler:
             sequence = self.waiting.popleft()
             tokens = sequence.token_array()
             now, later = self._tree.longest(tokens[:-1], self._computed)  # the last token is computed for its logits
-            if later.tokens - now.tokens >= SHARE_AT_LEAST_TOKENS:
+            if later.tokens > now.tokens and later.tokens >= SHARE_AT_LEAST_TOKENS:
                 passed_over.append(sequence)
                 continue
             if not self._place(plan, sequence, tokens, now, promised):
@@ -152,6 +160,11 @@ class Scheduler:
     def _place(self, plan: Plan, sequence: Sequence, tokens: TokenArray, match: Match, promised: int) -> bool:
         """Gives a sequence a slot and the cells it shares; False when its prompt does not fit now."""
         shared = match.tokens if match.tokens >= SHARE_AT_LEAST_TOKENS else 0
+        needed = len(tokens) - shared + 1 + promised + HEADROOM_TOKENS * len(self.running)
+        if needed > self.cells.free:  # would it fit without all that is retained?
+            kept = [(s.slot, len(s.tokens)) for s in self.running]
+            if needed > self.cells.capacity - self.cells.distinct([*kept, (match.sequence, shared)]):
+                return False
         if match.sequence in self._retained:
             self._retained[match.sequence] = (self._retained[match.sequence][0], self.work_tokens)
             self._retained.move_to_end(match.sequence)
@@ -161,17 +174,13 @@ class Scheduler:
         if shared:  # first of all, so that the source itself may be evicted
             self.cells.fork(match.sequence, slot, shared)
             plan.operations.append(Fork(match.sequence, slot, shared))
-        needed = len(tokens) - shared + 1 + promised + HEADROOM_TOKENS * len(self.running)
-        if not self._evict_for(plan, needed):
-            self._free(plan, slot)
-            return False
+        self._evict_for(plan, needed)
         sequence.slot, sequence.computed = slot, shared
         self._computed[slot] = shared
         if self.limits.shares_prefixes:
             self._tree.insert(slot, tokens)
         if not sequence.started:
             sequence.cached_tokens = shared
-            plan.admitted.append(sequence)
         self.running.append(sequence)
         return True
 

@@ -45,6 +45,7 @@ class Sequence:
     held: list[tuple[int, TokenLogprob | None]] = field(default_factory=list)
     seen_characters: int = 0
     shown_characters: int = 0
+    _token_array: TokenArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
     @property
     def prompt_tokens(self) -> int:
@@ -60,7 +61,9 @@ class Sequence:
         return self.computed == len(self.tokens) - 1 and self.generated > 0
 
     def token_array(self) -> TokenArray:
-        return np.array(self.tokens, dtype=np.int32)
+        if len(self._token_array) != len(self.tokens):  # it only grows
+            self._token_array = np.array(self.tokens, dtype=np.int32)
+        return self._token_array
 
     def hold(self, text: str, logprob: TokenLogprob | None) -> None:
         """Notes a drawn token and the text it completed."""

@@ -25,7 +25,10 @@ class StepTime:
 
     def prefill_rows(self, streams: int) -> int:
         """The rows of prompts that may go beside `streams` running streams."""
+        room = max(0, self.max_rows - streams)
         if self.row_s is None:
-            return LEAST_ROWS
+            return min(LEAST_ROWS, room)
         target_s = self.target_s if streams else max(self.target_s, ALONE_S)
-        return max(LEAST_ROWS, min(self.max_rows, int(target_s / self.row_s)) - streams)
+        # A clock too coarse for the steps measures nothing: then only the batch's size limits them.
+        fitting = int(min(self.max_rows, target_s / self.row_s)) if self.row_s else self.max_rows
+        return min(room, max(LEAST_ROWS, fitting - streams))

@@ -5,6 +5,7 @@ bytes and a few special tokens. Cells are as scarce as in a real unified cache.
 """
 
 import hashlib
+import re
 
 import numpy as np
 
@@ -104,9 +105,8 @@ class FakeBackend:
         tokens = [BOS] if add_special else []
         if not parse_special:
             return tokens + list(text.encode())
-        for i, part in enumerate(text.split("</s>")):
-            tokens += [EOS] if i else []
-            tokens += list(part.encode())
+        for part in re.split("(</?s>)", text):
+            tokens += {"<s>": [BOS], "</s>": [EOS]}.get(part) or list(part.encode())
         return tokens
 
     def detokenize(self, tokens: list[int]) -> str:

@@ -60,7 +60,7 @@ def of_entry(entry: CatalogueEntry, asked: str) -> Plan:
 def of_hub(name: str, gate: Gate) -> Plan:
     """Raises ModelError for a name in another form, DownloadFailed, and what the gate raises."""
     address = name.removeprefix(HUB_PREFIX)
-    if file := _HUB_FILE.fullmatch(address):
+    if (file := _HUB_FILE.fullmatch(address)) and not {"", ".", ".."} & set(file[2].split("/")):
         source = HubFile(file[1], file[2])
     elif quantisation := _HUB_QUANTISATION.fullmatch(address):
         repo, wanted = quantisation.groups()
@@ -85,7 +85,8 @@ def of_path(path: Path, asked: str, sha256: str, catalogue: Catalogue) -> Plan:
         raise ModelError(
             f"{path} would be called {name}, which is a model of the catalogue with other content. Rename the file."
         )
-    return Plan(name, asked, None, (WantedFile("model", path.name, LocalFile(path), path.stat().st_size, sha256),))
+    copied = WantedFile("model", f"{name}.gguf", LocalFile(path), path.stat().st_size, sha256)
+    return Plan(name, asked, None, (copied,))
 
 
 def local_name(path: Path) -> str:

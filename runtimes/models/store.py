@@ -60,7 +60,7 @@ class ModelStore:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.root = root
+        self.root = root.absolute()
         self.offline = offline
         self.catalogue = catalogue if catalogue is not None else load_catalogue()
         self._gate = gate

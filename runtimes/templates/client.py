@@ -21,6 +21,7 @@ TIME_LIMIT_S = 2.0  # an ordinary prompt takes well under 0.01 s
 OUTPUT_LIMIT_BYTES = 16 * 2**20  # four times what a context of a million tokens takes
 QUEUE_LIMIT_S = 30.0  # for the renders ahead of one; each takes TIME_LIMIT_S at the most
 GREETING = ChatPrompt((Message("user", (TextPart("hello"),)),))
+GARBAGE = "the chat template's process answered with garbage; try again"
 FRAME_LIMIT_FACTOR = 4  # segments of a prompt that is all control tokens, to the bytes of its text
 
 __all__ = ["Rendered", "RendererDied", "Segment", "TemplateError", "TemplateRenderer", "TemplateTimeout"]
@@ -143,12 +144,7 @@ class TemplateRenderer:
             with suppress(EOFError):
                 if not self._loaded:
                     self._load()
-                answer = self._ask(frame)
-                try:
-                    return answer_from_wire(answer)
-                except (KeyError, TypeError, ValueError):
-                    self._replace()
-                    raise RendererDied("the chat template's process answered with garbage; try again") from None
+                return self._understood(self._ask(frame))
         if self._closed:
             raise RendererDied("the model is being unloaded; try again")
         raise RendererDied("the chat template's process dies of this prompt; change the messages", "messages")
@@ -156,8 +152,15 @@ class TemplateRenderer:
     def _load(self) -> None:
         answer = self._ask(self._load_frame)
         if answer is not None:
-            answer_from_wire(answer)
+            self._understood(answer)  # raises what is wrong with the template
         self._loaded = True
+
+    def _understood(self, answer: Any) -> Rendered:
+        try:
+            return answer_from_wire(answer)
+        except (KeyError, TypeError, ValueError):
+            self._replace()
+            raise RendererDied(GARBAGE) from None
 
     def _ask(self, frame: bytes) -> Any:
         """One question to the process. Raises EOFError when it is gone; whatever goes wrong, a new one is started."""
@@ -173,7 +176,7 @@ class TemplateRenderer:
             ) from None
         except ValueError:
             self._replace()
-            raise RendererDied("the chat template's process answered with garbage; try again") from None
+            raise RendererDied(GARBAGE) from None
         except EOFError:
             self._replace()
             raise

@@ -4,7 +4,8 @@ It holds the one compiled template and answers one frame at a time. Chat templat
 sandbox keeps them from Python, and this process keeps the rest out of reach. It opens no file (its descriptor limit
 is what it starts with), starts no process, and has no environment but what it needs to start; its memory is capped,
 and a timer ends it when it works longer than its parent allows, in case the parent is gone. It ends when the other
-end of its socket closes.
+end of its socket closes. (Linux can end a child with its parent, but means the thread that started it, which may be
+gone long before.)
 
 Everything is imported before the limits are set: afterwards no module could be read. jinja2 and the codecs import
 some of theirs at first use, so a template that uses them is rendered first.

@@ -6,6 +6,7 @@ Files are sent by a second server, as the real hub's are by its content network,
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,6 +75,10 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.hub = hub
         self.role = role
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client may be killed, or hang up
+            super().handle_error(request, client_address)  # type: ignore[arg-type] # typeshed wants its own socket type
 
 
 class _Handler(BaseHTTPRequestHandler):

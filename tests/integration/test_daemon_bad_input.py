@@ -237,7 +237,6 @@ class TestPromptsLongerThanTheContext:
         assert answer.status_code == 200, answer.text
 
 
-
 @pytest.mark.parametrize(
     "body",
     [

@@ -14,7 +14,7 @@ from tests.integration.daemon_fixture import LONG_STREAM, BackgroundStream, Daem
 # The step that runs when the client goes, and the one that drops it; two more may pass on the way: while the status
 # that the count is read from is under way, and while the daemon notices the closed connection.
 STEPS = 4
-LONG_PROMPT = " ".join(f"word{number}" for number in range(2000))  # about 6,000 tokens: dozens of steps of prefill
+LONG_PROMPT = " ".join(f"word{number}" for number in range(1300))  # about 6,000 tokens: dozens of steps of prefill
 
 
 def steps(daemon: Daemon) -> int:
@@ -81,9 +81,7 @@ def test_in_the_queue(launch: Launch) -> None:
     assert daemon.engine()["slots"]["used"] == 2
     assert daemon.engine()["requests_in_flight"] == 2
     written = [len(stream.data) for stream in running]
-    wait_until(
-        lambda: all(len(s.data) > count for s, count in zip(running, written, strict=True)), "the others go on"
-    )
+    wait_until(lambda: all(len(s.data) > count for s, count in zip(running, written, strict=True)), "the others go on")
 
 
 def test_a_hundred_clients_that_come_and_go_leave_nothing(daemon: Daemon) -> None:

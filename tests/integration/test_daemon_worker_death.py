@@ -56,7 +56,7 @@ def answered_s(daemon: Daemon) -> float:
 
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_killed_under_eight_streams(doomed: Daemon, footprint: tuple[int, int], kill: int) -> None:
-    restarts, load_s = doomed.engine()["restarts"], doomed.engine()["load_s"]
+    restarts, load_s, warm_s = doomed.engine()["restarts"], doomed.engine()["load_s"], answered_s(doomed)
     worker = doomed.worker_pid()
     running = streams(doomed)
     os.kill(worker, signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_killed_under_eight_streams(doomed: Daemon, footprint: tuple[int, int], 
     assert doomed.process.poll() is None
     waited_s = answered_s(doomed)
     engine = doomed.engine()
-    assert waited_s < max(load_s, engine["load_s"]) + GRACE_S
+    assert waited_s < max(load_s, engine["load_s"]) + warm_s + GRACE_S
     assert engine["restarts"] == restarts + 1
     assert engine["worker_pid"] != worker
     assert not psutil.pid_exists(worker)
@@ -154,9 +154,9 @@ def test_an_idle_worker_that_hangs_is_replaced(launch: Launch) -> None:
 
 
 def test_a_slow_prefill_is_not_taken_for_a_hang(launch: Launch) -> None:
-    daemon = launch({"engine.hang_timeout_s": 2}).wait_ready()
+    daemon = launch({"engine.hang_timeout_s": 1}).wait_ready()
     worker = daemon.worker_pid()
     with daemon.client() as client:
-        answer = client.post(CHAT, json=chat_body("word " * 2000, max_tokens=1))
+        answer = client.post(CHAT, json=chat_body("word " * 500, max_tokens=1))
     assert answer.status_code == 200, answer.text
     assert daemon.worker_pid() == worker

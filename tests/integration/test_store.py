@@ -55,7 +55,7 @@ def test_an_empty_store_has_nothing_and_makes_nothing(root: Path) -> None:
 def test_a_local_file_is_copied_named_and_found_again(root: Path, file: Path) -> None:
     store = ModelStore(root, gate=closed)
     stored = store.pull(str(file))
-    assert stored.name == "tiny-model"
+    assert (stored.name, stored.path.name) == ("tiny-model", "tiny-model.gguf")
     assert stored.path.read_bytes() == TINY
     assert stored.size_bytes == len(TINY)
     assert stored.licence == "apache-2.0"

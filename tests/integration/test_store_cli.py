@@ -138,5 +138,5 @@ def test_on_a_terminal_a_bar_is_drawn_and_cleared(hub: Hub, tmp_path: Path) -> N
     output = process.communicate()[0]
     assert process.returncode == 0, drawn
     assert output.startswith(LONG)
-    assert b"downloading tiny-Q4_K_M.gguf" in drawn
+    assert b"fetching tiny-Q4_K_M.gguf" in drawn
     assert drawn.rstrip().endswith(b"\x1b[2K")  # the bar's lines are erased

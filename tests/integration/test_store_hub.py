@@ -127,6 +127,17 @@ def test_a_server_without_ranges_is_downloaded_from_the_start(hub: Hub, store: M
     assert store.pull(NAME).path.read_bytes() == TINY
 
 
+def test_a_server_that_cannot_go_on_is_asked_for_the_whole_file(hub: Hub, store: ModelStore) -> None:
+    hub.break_after = [400_000]
+    refusals = [416]
+
+    def refuse_the_next(_seconds: float) -> None:
+        hub.failures, refusals[:] = refusals[:], []
+
+    assert ModelStore(store.root, sleep=refuse_the_next).pull(NAME).path.read_bytes() == TINY
+    assert [request.range for request in hub.transfers()] == [None, "bytes=400000-", None]
+
+
 def test_passing_failures_are_waited_out(hub: Hub, tmp_path: Path) -> None:
     waits_s: list[float] = []
     hub.failures = [503, 429]
@@ -222,6 +233,8 @@ def test_the_token_goes_to_the_hub_and_not_to_its_content_network(
         ("hf:org", "not of the form"),
         ("hf:org/repo", "not of the form"),
         ("hf:../../etc/passwd.gguf", "not of the form"),
+        ("hf:org/repo/../other/file.gguf", "not of the form"),
+        ("hf:org/repo//file.gguf", "not of the form"),
     ],
 )
 def test_a_wrong_address_is_explained(hub: Hub, store: ModelStore, name: str, words: str) -> None:
@@ -232,8 +245,9 @@ def test_a_wrong_address_is_explained(hub: Hub, store: ModelStore, name: str, wo
 def test_a_server_that_is_not_there_is_explained(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_hub() as gone:
         monkeypatch.setenv("HF_ENDPOINT", gone.url)
-    with pytest.raises(DownloadFailed, match=f"{gone.url} cannot be reached"):
-        store.pull(NAME)
+    for name in (NAME, "hf:org/repo:Q4_K_M"):
+        with pytest.raises(DownloadFailed, match=f"{gone.url} cannot be reached"):
+            store.pull(name)
 
 
 def test_a_catalogue_model_must_be_the_very_file(hub: Hub, tmp_path: Path) -> None:
@@ -313,6 +327,15 @@ def test_two_processes_that_pull_at_once_download_once(hub: Hub, store: ModelSto
     answers = {process.communicate()[0].strip() for process in both}
     assert answers == {str(store.root / store.list()[0].path.parent.name / "tiny-Q4_K_M.gguf")}
     assert len(hub.transfers()) == 1
+
+
+def test_no_native_transfer_code_is_loaded(hub: Hub, store: ModelStore) -> None:
+    script = (
+        "import sys; from pathlib import Path; from runtimes.models import ModelStore\n"
+        "ModelStore(Path(sys.argv[1])).pull(sys.argv[2])\n"
+        "sys.exit('hf_xet' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(store.root), NAME], check=False).returncode == 0
 
 
 def test_the_client_library_is_not_imported_until_it_is_needed() -> None:

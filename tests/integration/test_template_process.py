@@ -208,6 +208,17 @@ def test_a_template_that_only_fails_is_refused_by_the_same_process(name: str) ->
         assert pid_of(client) == pid
 
 
+def test_what_jinja2_imports_late_is_there_although_no_file_can_be_opened() -> None:
+    source = (
+        "{{ 'a b' | wordwrap(1) | pprint }}{{ [1] | random }}{{ lipsum(1) | length > 9 }}{{ '<i>x</i>' | striptags }}"
+    )
+    with renderer(
+        source + "{{ 'http://a.example.com' | urlize }}{{ '\\u00e9' | urlencode }}{{ messages[0].content }}"
+    ) as client:
+        text = client.render(ask("q")).text
+    assert text == '\'a\\nb\'1Truex<a href="http://a.example.com" rel="noopener">http://a.example.com</a>%C3%A9q'
+
+
 @pytest.mark.parametrize("layout", ["%999999999Y", "%", "%Q", "\0", "%d" * 1000])
 def test_any_layout_of_the_date_is_survived(layout: str) -> None:
     with renderer("{% for m in messages %}{{ strftime_now(m.content) }}{{ m.content }}{% endfor %}") as client:
@@ -315,6 +326,19 @@ def test_garbage_from_the_process_ends_it(chatml: TemplateRenderer, reply: bytes
         with pytest.raises(RendererDied, match="garbage"):
             chatml.render(ask("q"))
     assert not alive(pid)
+    assert chatml.render(ask("q")).text
+
+
+def test_garbage_while_it_compiles_is_not_taken_for_a_template(chatml: TemplateRenderer) -> None:
+    os.kill(pid_of(chatml), signal.SIGKILL)
+    chatml._replace()
+    assert chatml._process is not None
+    forged, other_end = socket.socketpair()
+    with other_end, chatml._process._socket:
+        chatml._process._socket = forged
+        other_end.sendall(pack("ready") + pack({"form": 1}))
+        with pytest.raises(RendererDied, match="garbage"):
+            chatml.render(ask("q"))
     assert chatml.render(ask("q")).text
 
 

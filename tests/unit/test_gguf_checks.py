@@ -75,6 +75,12 @@ def test_what_a_file_does_not_say_is_none(read: Read) -> None:
     assert (summary.name, summary.size_label, summary.licence, summary.chat_template) == (None, None, None, None)
 
 
+def test_what_is_said_for_people_only_may_be_anything(read: Read) -> None:
+    model = tiny_model().set("general.license", ARRAY, ["mit", "apache-2.0"], STRING).set("general.size_label", U32, 7)
+    summary = read(model)
+    assert (summary.licence, summary.size_label) == (None, None)
+
+
 def test_an_undeclared_quantisation_is_that_of_most_weights(read: Read) -> None:
     model = tiny_model().drop("general.file_type")
     for tensor in model.tensors:

@@ -42,10 +42,10 @@ def summarize(facts: Facts, vocabulary: int | None) -> ModelSummary:
     kv_heads = facts.per_layer(f"{prefix}.attention.head_count_kv", layers) or heads
     return ModelSummary(
         architecture=prefix,
-        name=facts.text("general.name"),
-        size_label=facts.text("general.size_label"),
+        name=_said(facts, "general.name"),
+        size_label=_said(facts, "general.size_label"),
         quantisation=_quantisation(facts),
-        licence=facts.text("general.license"),
+        licence=_said(facts, "general.license"),
         context_length=facts.positive(f"{prefix}.context_length"),
         block_count=layers,
         embedding_length=width,
@@ -57,6 +57,12 @@ def summarize(facts: Facts, vocabulary: int | None) -> ModelSummary:
         parameters=sum(tensor.elements for tensor in facts.header.tensors),
         file_bytes=facts.header.file_bytes,
     )
+
+
+def _said(facts: Facts, key: str) -> str | None:
+    """What a file says for people only: of no consequence when it is missing, empty or no text."""
+    value = facts.header.metadata.get(key)
+    return value if isinstance(value, str) and value else None
 
 
 def _quantisation(facts: Facts) -> str:

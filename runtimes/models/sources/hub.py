@@ -76,10 +76,14 @@ def fetch(source: HubFile, destination: Path, sha256: str | None, surroundings: 
 
 def gguf_files(repo: str, gate: Gate) -> tuple[str, ...]:
     """The names of the repository's GGUF files. Raises DownloadFailed and what the gate raises."""
-    with _session(gate), _translated(f"hf:{repo}"):
-        from huggingface_hub import HfApi  # noqa: PLC0415 - see above
+    name = f"hf:{repo}"
+    try:
+        with _session(gate), _translated(name):
+            from huggingface_hub import HfApi  # noqa: PLC0415 - see above
 
-        info = HfApi(endpoint=_endpoint(), token=_token() or False).model_info(repo, timeout=_READ_TIMEOUT_S)
+            info = HfApi(endpoint=_endpoint(), token=_token() or False).model_info(repo, timeout=_READ_TIMEOUT_S)
+    except _PassingError as error:
+        raise DownloadFailed(f"{name}: {error}.") from error
     return tuple(file.rfilename for file in info.siblings or () if file.rfilename.lower().endswith(".gguf"))
 
 
@@ -159,6 +163,9 @@ def _transfer(
     if here:
         headers["Range"] = f"bytes={here}-"
     with _translated(str(source)), session.stream("GET", file.url, headers=headers, timeout=_timeout()) as response:
+        if response.status_code == 416:
+            part.unlink(missing_ok=True)
+            raise _PassingError("the server could not go on where the transfer stopped")
         here = _start_of(response, here)
         with part.open("r+b" if part.exists() else "wb") as copy:
             copy.truncate(here)
@@ -234,7 +241,8 @@ def _translated(what: str) -> Iterator[None]:
         status = error.response.status_code
         if status in _RETRIED_STATUSES:
             raise _PassingError(f"the server answered {status}") from error
-        raise DownloadFailed(f"{what}: the server answered {status}.") from error
+        hint = " Check HF_TOKEN." if status in (401, 403) else ""
+        raise DownloadFailed(f"{what}: the server answered {status}.{hint}") from error
     except httpx2.HTTPError as error:
         raise _PassingError(
             f"{_endpoint()} cannot be reached or broke off ({error or type(error).__name__})"
