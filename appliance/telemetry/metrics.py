@@ -100,7 +100,8 @@ class _EngineCollector(Collector):
             restarts.add_metric([name], status.restarts)
         yield up
         yield restarts
-        for families, make in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
+        kinds: tuple[tuple[Any, Any], ...] = ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily))
+        for families, make in kinds:
             for metric, (text, read) in families.items():
                 family = make(f"appliance_{metric}", text, labels=["model_name"])
                 for name, status in statuses.items():

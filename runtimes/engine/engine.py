@@ -45,9 +45,8 @@ class Engine:
         if info.context_tokens > info.kv_tokens:
             raise ValueError(f"a context of {info.context_tokens} tokens does not fit a cache of {info.kv_tokens}")
         if slots > min(info.max_sequences - 1, info.max_batch_tokens):
-            raise ValueError(
-                f"{slots} slots are too many for {info.max_sequences} sequences, {info.max_batch_tokens} rows"
-            )
+            room = f"{info.max_sequences} sequences and {info.max_batch_tokens} rows"
+            raise ValueError(f"{slots} slots are too many for {room}")
         self._backend = backend
         self._clock = clock
         self._scheduler = Scheduler(Limits(slots, info.max_sequences, info.kv_tokens, info.shares_prefixes))

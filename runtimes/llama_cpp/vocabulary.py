@@ -49,7 +49,8 @@ class Vocabulary:
             n = lib.llama_tokenize(self._handle, data, len(data), buffer, capacity, add_special, parse_special)
         if n < 0:
             raise ValueError("the text cannot be tokenized")
-        return buffer[:n]
+        tokens: list[int] = buffer[:n]
+        return tokens
 
     def detokenize(self, tokens: list[int]) -> str:
         """The text of tokens, control tokens included, as llama.cpp joins them."""

@@ -26,7 +26,7 @@ class RendererProcess:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-s", "-m", "runtimes.templates.renderer"],
                     stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
+                    stdout=2,  # whatever it prints is for the log; a confined worker may not open /dev/null
                     cwd="/",
                     env=_environment(),
                 )

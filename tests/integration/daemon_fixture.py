@@ -192,7 +192,7 @@ class Daemon:
 
     def is_idle(self) -> bool:
         engine = self.engine()
-        return (
+        return bool(
             engine["state"] == "ready"
             and engine["requests_in_flight"] == 0
             and engine["slots"]["used"] == 0

@@ -126,13 +126,12 @@ WRONG_CHAT_FIELDS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("field", "value"), WRONG_CHAT_FIELDS, ids=lambda v: json.dumps(v)[:60])
 def test_a_wrong_chat_field_is_refused_by_name(client: httpx.Client, field: str, value: Any) -> None:
-    body = chat_body(**({"logprobs": True} if field == "top_logprobs" else {}), **{field: value})
-    if field == "stream_options":
-        body["stream"] = True
+    needs: dict[str, Any] = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}.get(field, {})
+    body = {**chat_body(), **needs, field: value}
     error = refused(client.post(CHAT, json=body))
     assert names(error["param"], field), error
     assert error["type"] == "invalid_request_error"
-    assert field.split(".")[0] in error["message"]
+    assert field in error["message"]
 
 
 def test_a_missing_field_is_refused_by_name(client: httpx.Client) -> None:

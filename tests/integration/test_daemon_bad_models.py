@@ -47,7 +47,7 @@ def beside_bad_models(model_path: Path, tmp_path_factory: pytest.TempPathFactory
     try:
         daemon.wait_listening()
         wait_until(
-            lambda: all(model["state"] not in {"starting"} for model in daemon.status()["models"].values()),
+            lambda: all(model["state"] != "starting" for model in daemon.status()["models"].values()),
             "every model is loaded or given up",
             timeout_s=60,
         )
@@ -124,7 +124,7 @@ def test_a_hostile_template_cannot_hang_or_end_the_daemon(
     worker_pid = daemon.worker_pid()
     with daemon.client(timeout_s=20) as client:
         answer = client.post(CHAT, json=chat_body())
-        assert answer.status_code in {200, 400}, answer.text  # by another template, or refused as this model's fault
+        assert answer.status_code in {200, 400}, answer.text  # by another template, or with the model's fault named
         if answer.status_code == 400:
             assert answer.json()["error"]["code"] == "invalid_request"
             assert "template" in answer.json()["error"]["message"]

@@ -106,17 +106,13 @@ def test_a_key_has_its_rate_and_its_concurrency(launch: Launch) -> None:
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
         stream.wait_end()
-        wait_until(
-            lambda: client.post(CHAT, json=chat_body(max_tokens=1)).status_code == 200, "the key is free again"
-        )
+        wait_until(lambda: client.post(CHAT, json=chat_body(max_tokens=1)).status_code == 200, "the key is free again")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_loopback_it_serves_only_with_a_key(
-    tmp_path: Path, model_path: Path, launch: Launch, host: str
-) -> None:
+def test_beyond_loopback_it_serves_only_with_a_key(tmp_path: Path, model_path: Path, launch: Launch, host: str) -> None:
     settings = {"server.host": host}
-    serve = ["--state-dir", tmp_path / "state", "serve", "--model", model_path, "--port", "0"]
+    serve: list[str | Path] = ["--state-dir", tmp_path / "state", "serve", "--model", model_path, "--port", "0"]
     refused = appliance(*serve, home=tmp_path, settings=settings)
     assert refused.returncode == 78
     assert "server.host" in refused.stderr
@@ -132,7 +128,9 @@ def test_beyond_loopback_it_serves_only_with_a_key(
 class TestHostsAndOrigins:
     """A page that a browser shows must not reach the daemon, whatever name it gives 127.0.0.1."""
 
-    @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil", ""])
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil", ""]
+    )
     @pytest.mark.parametrize("path", ["/v1/models", "/healthz", STATUS])
     def test_a_foreign_host_is_forbidden(self, daemon: Daemon, host: str, path: str) -> None:
         with daemon.client() as client:

@@ -5,7 +5,6 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletion
@@ -18,17 +17,13 @@ STREAMS = 16
 
 @pytest.fixture
 def client(daemon: Daemon) -> Iterator[openai.OpenAI]:
-    http = httpx.Client(trust_env=False)
-    with openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="none", max_retries=0, http_client=http) as client:
+    with openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
 async def async_client(daemon: Daemon) -> AsyncIterator[openai.AsyncOpenAI]:
-    http = httpx.AsyncClient(trust_env=False, timeout=60)
-    async with openai.AsyncOpenAI(
-        base_url=f"{daemon.url}/v1", api_key="none", max_retries=0, http_client=http
-    ) as client:
+    async with openai.AsyncOpenAI(base_url=f"{daemon.url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 

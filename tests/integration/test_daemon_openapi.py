@@ -1,4 +1,4 @@
-"""The daemon against its own OpenAPI document: no generated request gets a 5xx or an answer that it does not describe."""
+"""The daemon against its own OpenAPI document: no generated request gets a 5xx or an answer it does not describe."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_generated_requests_are_answered_as_the_document_says(
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
     )
     @hypothesis.given(case=strategy)
-    def check(case: schemathesis.Case) -> None:
+    def check(case: schemathesis.Case[Any]) -> None:
         case.body = shorten(case.body, path)
         if mode == "positive" and isinstance(case.body, dict):
             case.body["model"] = "auto"

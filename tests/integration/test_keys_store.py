@@ -119,6 +119,7 @@ def test_a_store_is_in_wal_mode_and_carries_its_schema_version(store: KeyStore, 
 
 def test_a_revoked_key_is_refused_but_still_listed(store: KeyStore) -> None:
     first, second = _secret(store, "first"), _secret(store, "second")
+    assert store.authenticate(first) is not None
     revoked = store.revoke("first")
     assert revoked.revoked_at == 1_700_000_000.0
     assert store.authenticate(first) is None

@@ -55,7 +55,7 @@ def test_a_pulled_model_is_named_and_listed(run: Run, file: Path, tmp_path: Path
     assert "\r" not in pulled.stderr  # nobody watches: plain lines
     listed = run("models")
     assert listed.stdout.splitlines()[0].split() == ["NAME", "SIZE", "LICENCE", "PULLED"]
-    assert listed.stdout.splitlines()[1].split()[:4] == ["tiny", "1", "MB", "apache-2.0"]
+    assert listed.stdout.splitlines()[1].split()[:4] == ["tiny", f"{len(TINY) / 1e3:.0f}", "kB", "apache-2.0"]
 
 
 def test_a_store_without_models_says_how_to_get_one(run: Run) -> None:

@@ -16,7 +16,6 @@ Scalar = int | float | bool | str
 
 MAX_ELEMENT_BYTES: Final = 1 << 20  # of one string in an array; the longest real tokens have under 1 kB
 
-_CHUNK_BYTES: Final = 1 << 20
 _U64 = struct.Struct("<Q")
 
 
@@ -69,29 +68,29 @@ class Cursor:
     def strings(self, count: int, what: str) -> Iterator[bytes]:
         """The next `count` strings, a chunk of the file in memory at a time."""
         chunk, at = b"", 0
-        length_of = _U64.unpack_from  # in a local: vocabularies have 100,000 tokens and as many merges
+        length_at = _U64.unpack_from  # in a local: vocabularies have 100,000 tokens and as many merges
         for index in range(count):
             body = at + 8
-            end = body + length_of(chunk, at)[0] if body <= len(chunk) else body
-            if end > len(chunk):  # a chunk's last string, or its length, goes on in the next chunk
-                self.position += at
-                chunk = self._refill(chunk, at, f"{what}[{index}]")
+            if body > len(chunk) or body + length_at(chunk, at)[0] > len(chunk):
+                self.seek(self.position + at)
+                chunk = self._chunk(f"{what}[{index}]")
                 at, body = 0, 8
-                end = body + length_of(chunk, at)[0]
+            end = body + length_at(chunk, at)[0]
             yield chunk[body:end]
             at = end
         self.seek(self.position + at)
 
-    def _refill(self, chunk: bytes, at: int, what: str) -> bytes:
-        """The unread rest of `chunk` and more of the file: the whole of the string that starts it, at the least."""
+    def _chunk(self, what: str) -> bytes:
+        """What follows in the file: at least the whole of the string that starts here."""
         self._within(8, what)
-        self._file.seek(self.position)
-        length = _U64.unpack(self._file.read(8))[0]
+        chunk = self._file.read(8 + MAX_ELEMENT_BYTES)
+        length = int.from_bytes(chunk[:8], "little")
         if length > MAX_ELEMENT_BYTES:
             raise InvalidGGUF(f"{what} claims {length:,} bytes", offset=self.position)
         self._within(8 + length, what)
-        self._file.seek(self.position)
-        return self._file.read(max(_CHUNK_BYTES, 8 + length))
+        if 8 + length > len(chunk):  # the file shrank since it was measured
+            raise InvalidGGUF(f"the file ends inside {what}", offset=self.position)
+        return chunk
 
     def _within(self, count: int, what: str) -> None:
         if count > self.remaining:
