@@ -1,0 +1,92 @@
+"""From prompts to tokens: what is at fault is refused and named, and nothing is ever cut."""
+
+import pytest
+
+from appliance.protocol import ChatPrompt, Message, Prompt, Stopping, TextPart, TextPrompt, TokenPrompt
+from runtimes.fake import FakeBackend
+from runtimes.fake.backend import BOS, EOS
+from runtimes.templates.result import Rendered, Segment, TemplateError
+from runtimes.worker.prompts import PromptError, Prompts
+
+
+class Renderer:
+    """Gives what it is told to."""
+
+    def __init__(self, outcome: Rendered | TemplateError, stop: tuple[str, ...] = ()) -> None:
+        self._outcome = outcome
+        self.stop = stop
+
+    def render(self, prompt: ChatPrompt, *, add_generation_prompt: bool = True) -> Rendered:
+        if isinstance(self._outcome, TemplateError):
+            raise self._outcome
+        return self._outcome
+
+
+def prompts(outcome: Rendered | TemplateError | None = None, stop: tuple[str, ...] = ()) -> Prompts:
+    return Prompts(FakeBackend(context_tokens=32), Renderer(outcome or Rendered((), "as-given"), stop))
+
+
+CHAT = ChatPrompt((Message("user", (TextPart("hi"),)),))
+
+
+def test_a_text_has_the_models_bos_in_front_unless_asked_otherwise() -> None:
+    assert prompts().tokens(TextPrompt("a")) == (BOS, 97)
+    assert prompts().tokens(TextPrompt("a", add_special=False)) == (97,)
+
+
+def test_control_tokens_are_read_where_the_template_wrote_them_and_nowhere_else() -> None:
+    rendered = Rendered((Segment("a</s>", parse_special=True), Segment("</s>", parse_special=False)), "as-given")
+    assert prompts(rendered).tokens(CHAT) == (BOS, 97, EOS, *b"</s>")
+
+
+def test_a_template_that_writes_bos_itself_gets_no_second_one() -> None:
+    rendered = Rendered((Segment("<s>a", parse_special=True),), "as-given")
+    assert prompts(rendered).tokens(CHAT) == (BOS, 97)
+
+
+def test_an_empty_prompt_starts_from_bos() -> None:
+    assert prompts().generation_tokens(TextPrompt("", add_special=False)) == (BOS,)
+
+
+def test_one_token_must_be_left_for_the_answer() -> None:
+    assert len(prompts().generation_tokens(TokenPrompt((97,) * 31))) == 31
+    with pytest.raises(PromptError, match="maximum context length is 32 tokens") as refused:
+        prompts().generation_tokens(TokenPrompt((97,) * 32))
+    assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "prompt")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [TextPrompt("x" * 1000), ChatPrompt((Message("user", (TextPart("x" * 1000),)),))],
+    ids=["text", "chat"],
+)
+def test_a_hopelessly_long_text_is_refused_before_it_is_tokenized(prompt: Prompt) -> None:
+    with pytest.raises(PromptError, match="at least 1000") as refused:
+        prompts().generation_tokens(prompt)
+    assert refused.value.code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("token", [-1, 258, 2**31])
+def test_a_token_outside_the_vocabulary_is_named(token: int) -> None:
+    with pytest.raises(PromptError, match=rf"prompt\[1\] is {token}") as refused:
+        prompts().tokens(TokenPrompt((1, token)))
+    assert refused.value.code == "invalid_request"
+
+
+def test_a_bias_outside_the_vocabulary_is_named() -> None:
+    prompts().check_logit_bias(((0, 1.0), (257, 1.0)))
+    with pytest.raises(PromptError, match="logit_bias: 258 is no token") as refused:
+        prompts().check_logit_bias(((258, 1.0),))
+    assert refused.value.param == "logit_bias"
+
+
+def test_what_the_template_cannot_take_is_the_requests_fault_and_names_the_message() -> None:
+    with pytest.raises(PromptError, match="no second system") as refused:
+        prompts(TemplateError("no second system message", "messages[1]")).tokens(CHAT)
+    assert (refused.value.code, refused.value.param) == ("invalid_request", "messages[1]")
+
+
+def test_a_neutral_template_brings_its_stop_strings_to_chats_only() -> None:
+    stopping = Stopping(stop=("x",))
+    assert prompts(stop=("\nUser:",)).stopping((CHAT,), stopping).stop == ("x", "\nUser:")
+    assert prompts(stop=("\nUser:",)).stopping((TextPrompt("a"),), stopping) == stopping
