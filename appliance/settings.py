@@ -49,9 +49,9 @@ def _host_name(text: str) -> str:
     try:
         ipaddress.ip_address(text.strip("[]"))
     except ValueError:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9._-]+", text):
             raise ValueError(
-                f"{text!r} is no host name: write it without scheme, port and path, such as 'gpu-box.lan'"
+                f"{text!r} is no host name: write it without scheme, port and path, such as 'gpu-box.lan' or '*.lan'"
             ) from None
     return text
 

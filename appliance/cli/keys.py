@@ -33,9 +33,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def create(
     ctx: typer.Context,
     *,
-    name: Annotated[str, typer.Option(help="Who or what the key is for.")],
+    name: Annotated[str, typer.Option(help="Who or what the key is for.")] = "default",
     scope: Annotated[
-        list[ScopeName] | None, typer.Option(help="What it may do; repeat for several. [default: infer]")
+        list[ScopeName] | None, typer.Option(help="What it may do (infer, if not given); repeat for several.")
     ] = None,
     rpm: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
     concurrent: Annotated[int | None, typer.Option(min=1, help="Requests at a time.")] = None,

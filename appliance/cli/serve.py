@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from appliance.cli import CommandError
+
 if TYPE_CHECKING:
     from appliance.engines import ServedModel
     from appliance.settings import Loaded
@@ -24,7 +26,7 @@ def serve(
 ) -> None:
     """Serve the models until stopped."""
     from appliance.engines import Engines  # noqa: PLC0415 - only the daemon needs it
-    from appliance.security.keys import KeyStore  # noqa: PLC0415 - only the daemon needs it
+    from appliance.security.keys import KeyStore, KeyStoreError  # noqa: PLC0415 - only the daemon needs it
     from appliance.service.daemon import run  # noqa: PLC0415 - only the daemon needs it
     from appliance.settings import load  # noqa: PLC0415 - only the daemon needs it
     from appliance.telemetry import logs  # noqa: PLC0415 - only the daemon needs it
@@ -41,7 +43,10 @@ def serve(
     state_dir: Path = ctx.obj.state_dir
     models = [_model(name, state_dir, loaded) for name in loaded.settings.models.serve]
     keys = KeyStore(state_dir / "keys.db", time.time)
-    run(loaded, lambda: Engines(models, loaded.settings.engine), keys, configured)
+    try:
+        run(loaded, lambda: Engines(models, loaded.settings.engine), keys, configured)
+    except KeyStoreError as error:
+        raise CommandError(str(error)) from error
 
 
 def _model(name: str, state_dir: Path, loaded: "Loaded") -> "ServedModel":

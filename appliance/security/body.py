@@ -5,9 +5,9 @@ contract. Of duplicate keys the last wins, as in every JSON parser a client was 
 a body before the parser does, so no two readers can disagree. NUL characters are text like any other.
 
 The parser is pydantic's (jiter). It refuses malformed UTF-8, lone surrogates, NaN and trailing text by itself; it lets
-1e999 through as infinity and integers of any length, and it stops at 200 levels: the rest is done here. Measured on one
-slow core: 10 MB of prose takes 30 ms to measure and 4 ms to parse, the worst shape within the limits 30 and 60. A body
-of size is handled in a thread; the interpreter is shared, so the event loop stalls for the parsing alone.
+1e999 through as infinity and integers of any length, and it stops at 200 levels: the rest is done here. A body of size
+is handled in a thread; the interpreter is shared, so the event loop still stalls for the parsing alone. Measured on one
+slow core: 10 MB of prose takes 50 ms in all and stalls the loop for 20; the worst shape within the limits for 50.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 class BodyLimits:
     max_bytes: int
     max_depth: int = 64  # deep for a JSON schema, and far from Python's recursion limit in all that walks it later
-    max_marks: int = 500_000  # brackets, commas and colons: half a million token ids; 60 ms of parsing at worst
+    max_marks: int = 500_000  # brackets, commas and colons: half a million token ids; 50 ms of parsing at worst
 
 
 async def read_json(receive: Receive, headers: Headers, limits: BodyLimits) -> dict[str, Any]:

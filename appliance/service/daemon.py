@@ -11,7 +11,7 @@ import uvicorn
 
 from appliance.app import Application
 from appliance.engines import Engines
-from appliance.security.keys import KeyStore
+from appliance.security.keys import KeyStore, KeyStoreError
 from appliance.service.http_protocol import ConnectionLimits, limited_protocol
 from appliance.service.listen import check_bind, open_listener, raise_open_files_limit
 from appliance.service.sd_notify import Notifier
@@ -120,7 +120,7 @@ class Daemon:
         try:
             self._application.reload(self._reload())
             log.info("reloaded")
-        except ConfigError as error:
+        except (ConfigError, KeyStoreError) as error:
             log.warning("reload_failed", reason=str(error))
         self._notifier.ready()
 

@@ -24,13 +24,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from appliance.errors import ApplianceError, InvalidRequest, Overloaded, RequestTimeout
-
-
-class HeadersTooLarge(ApplianceError):
-    status = 431
-    type = "invalid_request_error"
-    code = "headers_too_large"
+from appliance.errors import ApplianceError, HeadersTooLarge, InvalidRequest, Overloaded, RequestTimeout
 
 
 @dataclass(frozen=True, slots=True)

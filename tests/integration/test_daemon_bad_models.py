@@ -109,7 +109,7 @@ HOSTILE_TEMPLATES = {
     "loops for ever": "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}"
     "{% endfor %}{% endfor %}{% endfor %}",
     "recurses": "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
-    "writes without end": "{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}",
+    "writes without end": "{% for a in range(9999) %}{% for b in range(999) %}{{ 'x' * 999 }}{% endfor %}{% endfor %}",
     "asks for a huge text": "{{ 'x' * 10000000000 }}",
     "raises": "{{ raise_exception('no conversation is good enough') }}",
 }

@@ -77,7 +77,7 @@ def test_the_official_header_forms_are_known_and_others_are_not(launch: Launch) 
         f"bearer {secret}": 200,
         f"Bearer {secret}x": 401,
         f"Bearer {secret[:-1]}": 401,
-        "Bearer ": 401,
+        "Bearer": 401,
         f"Basic {secret}": 401,
         "\xff": 401,
     }

@@ -58,7 +58,7 @@ async def test_a_thousand_idle_connections_and_a_dripping_one_leave_room_for_a_r
     try:
         for _ in range(IDLE_CONNECTIONS):
             idle.append(socket.create_connection(place(daemon), timeout=10))  # noqa: PERF401 - closed one by one below
-        wait_until(lambda: daemon.open_files() >= files + IDLE_CONNECTIONS, "all are accepted")
+        await asyncio.to_thread(wait_until, lambda: daemon.open_files() >= files + IDLE_CONNECTIONS, "all are accepted")
         async with (
             dripping(daemon, HEAD + b"content-length: 500\r\n\r\n", b" ", 1.0),
             daemon.async_client() as client,
@@ -71,7 +71,7 @@ async def test_a_thousand_idle_connections_and_a_dripping_one_leave_room_for_a_r
     finally:
         for connection in idle:
             connection.close()
-    wait_until(lambda: daemon.open_files() <= files, f"{files} open files are left, not {daemon.open_files()}")
+    await asyncio.to_thread(wait_until, lambda: daemon.open_files() <= files, f"only {files} open files are left")
 
 
 async def test_a_head_that_never_ends_is_closed(launch: Launch) -> None:
@@ -120,14 +120,14 @@ async def test_connections_past_the_limit_are_refused_until_one_is_free(launch: 
             except httpx.HTTPError:
                 return False
 
-    wait_until(answered, "a connection is free again")
+    await asyncio.to_thread(wait_until, answered, "a connection is free again")
 
 
 async def test_a_reader_that_reads_nothing_does_not_hold_up_others(daemon: Daemon) -> None:
     body = chat_body(**LONG_STREAM, logprobs=True, top_logprobs=20)  # several kB a token: its buffers fill
     stuck = post_raw(daemon, body)
     try:
-        wait_until(lambda: daemon.engine()["slots"]["used"] == 1, "it runs", timeout_s=20)
+        await asyncio.to_thread(wait_until, lambda: daemon.engine()["slots"]["used"] == 1, "it runs", 20)
         async with daemon.async_client() as client:
 
             async def one(number: int) -> list[str]:

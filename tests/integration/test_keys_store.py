@@ -335,6 +335,14 @@ def test_create_prints_the_secret_alone_and_explains_beside_it(path: Path, store
     assert done.stdout.strip() not in done.stderr
 
 
+def test_a_first_key_needs_no_name_and_a_second_one_does(path: Path, store: KeyStore) -> None:
+    assert _run(path, "create").exit_code == 0
+    again = _run(path, "create")
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "another name" in again.stderr
+    assert [record.name for record in store.list()] == ["default"]
+
+
 def test_create_takes_several_scopes_and_prints_json(path: Path, store: KeyStore) -> None:
     done = _run(path, "create", "--name", "ops", "--scope", "admin", "--scope", "metrics", "--json")
     made = json.loads(done.stdout)
@@ -365,7 +373,7 @@ def test_revoking_the_last_key_says_what_that_means(path: Path, store: KeyStore)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["create"], 2),
+        (["create", "--rpm", "many"], 2),
         (["create", "--name", "a", "--scope", "root"], 2),
         (["create", "--name", "a", "--rpm", "0"], 2),
         (["create", "--name", " a"], 1),
