@@ -100,6 +100,12 @@ class RateLimitExceeded(ApplianceError):
     default_retry_after_s = 1
 
 
+class HeadersTooLarge(ApplianceError):
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+
 class InternalError(ApplianceError):
     pass
 
