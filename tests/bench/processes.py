@@ -70,7 +70,8 @@ def serving(peer: Peer) -> Iterator[Server]:
         while load.get(address, peer.ready_path) != 200:
             waited_s = time.perf_counter() - started_s
             if popen.poll() is not None:
-                raise NotReadyError(f"{peer.name} ended with status {popen.returncode} at its start:\n{_tail(log, peer)}")
+                how = f"ended with status {popen.returncode} at its start"
+                raise NotReadyError(f"{peer.name} {how}:\n{_tail(log, peer)}")
             if waited_s > READY_TIMEOUT_S:
                 raise NotReadyError(f"{peer.name} was not ready after {waited_s:.0f} s:\n{_tail(log, peer)}")
             time.sleep(READY_POLL_S)

@@ -42,12 +42,17 @@ class TestSigterm:
 
     def test_takes_no_new_request_while_it_drains(self, launch: Launch) -> None:
         daemon = launch({"server.drain_timeout_s": 10}).wait_ready()
-        stream = BackgroundStream(daemon, chat_body(stream=True, max_tokens=100, ignore_eos=True))
+        stream = BackgroundStream(daemon, chat_body(stream=True, max_tokens=150, ignore_eos=True))
         stream.wait_first_token()
         daemon.signal(signal.SIGTERM)
         daemon.log.wait_for("stopping")
-        late = BackgroundStream(daemon, chat_body()).wait_end(10)
-        assert late.failure is not None or late.status == 503
+
+        def refused() -> bool:
+            late = BackgroundStream(daemon, chat_body(max_tokens=1)).wait_end(10)
+            return late.failure is not None or late.status == 503
+
+        wait_until(refused, "new requests are refused", timeout_s=5)
+        assert stream.data[-1] != "[DONE]", "the stream was over too soon to show anything"
         stream.wait_end()
         assert stream.data[-1] == "[DONE]"
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -113,6 +114,15 @@ def test_requests_sent_during_a_restart_wait_for_the_new_worker(doomed: Daemon) 
     for request in waiting:
         request.wait_end(20)
         assert (request.status, request.data[-1:]) == (200, ["[DONE]"]), request.text
+
+
+def test_a_request_that_comes_just_after_the_death_is_not_given_to_the_dead(doomed: Daemon) -> None:
+    doomed.wait_idle()
+    worker = psutil.Process(doomed.worker_pid())
+    worker.kill()
+    with suppress(psutil.NoSuchProcess):  # dead, whether or not the daemon has taken note of it
+        wait_until(lambda: worker.status() == psutil.STATUS_ZOMBIE, "the worker is dead")
+    answered_s(doomed)
 
 
 def test_killed_while_it_loads(doomed: Daemon) -> None:
