@@ -62,7 +62,10 @@ class Engine:
         return not self._jobs
 
     def submit(self, job: Job) -> None:
-        """Queues a job, beside others of the same id. Its prompt must be 1 to `context_tokens` - 1 tokens of the vocabulary."""
+        """Queues a job, beside others of the same id.
+
+        Its prompt must be 1 to `context_tokens` - 1 tokens of the vocabulary.
+        """
         prompt = np.array(job.prompt, dtype=np.int32)
         stopping = job.stopping
         forbidden = self.info.end_tokens if stopping.ignore_eos or stopping.min_tokens else ()

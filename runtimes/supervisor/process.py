@@ -29,6 +29,7 @@ class WorkerProcess:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._out_of_memory_kills = _out_of_memory_kills()  # so far
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._stderr_task = asyncio.create_task(self._follow_stderr())
 
@@ -98,7 +99,7 @@ class WorkerProcess:
             self._process.kill()
 
     def _describe(self, status: int) -> str:
-        if status == -signal.SIGKILL and _out_of_memory_kills():
+        if status == -signal.SIGKILL and _out_of_memory_kills() > self._out_of_memory_kills:
             how = "was killed, out of memory"
         elif status < 0:
             how = f"died of {signal.Signals(-status).name}"
@@ -121,12 +122,12 @@ class WorkerProcess:
             self._last_words.append(line.decode("utf-8", "replace").rstrip())
 
 
-def _out_of_memory_kills() -> bool:
-    """Whether the kernel has killed for memory in this control group; False where it cannot be read."""
+def _out_of_memory_kills() -> int:
+    """How often the kernel has killed for memory in this control group; 0 where it cannot be read."""
     try:
         with open("/proc/self/cgroup", encoding="ascii") as groups:  # noqa: PTH123 - a kernel file
             path = next(line.rstrip().split("::", 1)[1] for line in groups if line.startswith("0::"))
         with open(os.path.join("/sys/fs/cgroup", path.lstrip("/"), "memory.events"), encoding="ascii") as events:  # noqa: PTH118, PTH123 - kernel files
-            return any(line.startswith("oom_kill ") and int(line.split()[1]) > 0 for line in events)
+            return next(int(line.split()[1]) for line in events if line.startswith("oom_kill "))
     except (OSError, StopIteration, IndexError, ValueError):
-        return False
+        return 0

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ State = Literal["starting", "ready", "restarting", "failed", "stopped"]
 PING_EVERY_S = 5.0  # of an idle worker
 # A request that finds the model (re)starting waits this long for it: longer than a restart of a small model takes.
 WAIT_FOR_MODEL_S = 30.0
+STOPPING = "the daemon is stopping; try another one, or again soon"
 FAST_FAILURES = 3  # starts that fail in a row before requests are refused at once; the attempts go on
 
 logger = logging.getLogger(__name__)
@@ -97,11 +99,11 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Ends the worker. Requests in flight get an error."""
+        self._set_state("stopped")
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._set_state("stopped")
 
     def status(self) -> Status:
         worker = self._worker
@@ -124,8 +126,10 @@ class Supervisor:
                     await self._changed.wait()
         except TimeoutError:
             raise EngineError("model_loading", "the model is still loading; try again soon") from None
+        if self._state == "stopped":
+            raise EngineError("overloaded", STOPPING)
         if self._state != "ready" or self._info is None:
-            raise EngineError("model_loading", f"the model cannot be loaded: {self._problem or 'it was stopped'}")
+            raise EngineError("model_loading", f"the model cannot be loaded: {self._problem}")
         return self._info
 
     async def generate(self, generate: Callable[[str], Generate]) -> AsyncGenerator[Event, None]:
@@ -134,6 +138,16 @@ class Supervisor:
         `generate` makes the message from an id of the supervisor's. Raises `EngineError` instead of a first event
         when the request is refused; a crash after that is a `Failed` for each choice that is not finished.
         """
+        try:
+            async with aclosing(self._attempt(generate, retriable=True)) as events:
+                async for event in events:
+                    yield event
+        except _DiedUntouched:  # the engine had not begun with it: another one can
+            async with aclosing(self._attempt(generate, retriable=False)) as events:
+                async for event in events:
+                    yield event
+
+    async def _attempt(self, generate: Callable[[str], Generate], *, retriable: bool) -> AsyncGenerator[Event, None]:
         await self.wait_ready()
         if len(self._flights) >= self._limits.max_in_flight:
             raise EngineError("overloaded", f"{len(self._flights)} requests are in flight or waiting, the limit")
@@ -147,16 +161,18 @@ class Supervisor:
                     if isinstance(news, Refused):
                         raise EngineError(news.code, news.message, news.param)
                     if isinstance(news, _Died):
+                        if retriable and news.code == "engine_crashed":
+                            raise _DiedUntouched
                         for choice in sorted(open_choices):
-                            yield Failed(choice, "engine_crashed", news.message)
-                        open_choices.clear()
+                            yield Failed(choice, news.code, news.message)
                         return
+                    retriable = False
                     for event in news:
                         if isinstance(event, Finished | Failed):
                             open_choices.discard(event.choice)
                         yield event
             finally:
-                if open_choices:
+                if open_choices:  # whoever asked has left
                     self._send(Cancel(flight))
 
     async def tokenize(self, prompt: Prompt, *, with_text: bool = False) -> Tokens:
@@ -179,7 +195,7 @@ class Supervisor:
         if isinstance(reply, Refused):
             raise EngineError(reply.code, reply.message, reply.param)
         if isinstance(reply, _Died):
-            raise EngineError("engine_crashed", reply.message)
+            raise EngineError(reply.code, reply.message)
         return reply
 
     @contextlib.contextmanager
@@ -217,8 +233,10 @@ class Supervisor:
                 ready = await self._serve(self._worker)
             finally:
                 worker, self._worker = self._worker, None
+                if self._state == "ready":  # before anything is awaited: what comes now waits for the next worker
+                    self._set_state("restarting")
+                self._fail_flights()
                 ended = await asyncio.shield(worker.end())
-                self._fail_flights(f"the engine stopped while it worked on this request ({ended.partition(':')[0]})")
             if self._hopeless:
                 return
             self._restarts += 1
@@ -295,11 +313,21 @@ class Supervisor:
             if pinged:
                 worker.send(Ping("watchdog"))
 
-    def _fail_flights(self, message: str) -> None:
+    def _fail_flights(self) -> None:
+        died = _Died("engine_crashed", "the engine died while it worked on this request; it is being restarted")
+        if self._state == "stopped":
+            died = _Died("overloaded", STOPPING)
         for queue in self._flights.values():
-            queue.put_nowait(_Died(message))
+            queue.put_nowait(died)
 
 
 @dataclass(frozen=True, slots=True)
 class _Died:
+    """What a request's queue holds when its worker is gone."""
+
+    code: ErrorCode
     message: str
+
+
+class _DiedUntouched(Exception):
+    """The worker died before anything came of the request."""

@@ -67,7 +67,8 @@ class ChatTemplate:
             raise
         except _OutputTooLargeError:
             raise TemplateError(
-                f"the prompt is longer than {self._output_limit_bytes} bytes; send less text", "messages"
+                f"the model's chat template writes more than {self._output_limit_bytes} bytes for these messages",
+                "messages",
             ) from None
         except RecursionError:
             raise TemplateError("the request is nested too deep for a chat template; make it flatter") from None

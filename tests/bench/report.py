@@ -10,7 +10,7 @@ from tests.bench.overhead import Overhead
 from tests.bench.peers import Peer, Setup
 from tests.bench.prefix import PrefixRun
 from tests.bench.stats import Spread
-from tests.bench.throughput import Comparison
+from tests.bench.throughput import Comparison, streams
 
 # A busier machine than this (of one core) disturbs a run enough to say so.
 QUIET_ELSEWHERE = 0.1
@@ -48,7 +48,7 @@ def header(machine: Machine, setup: Setup, peers: Sequence[Peer]) -> list[str]:
 
 
 def throughput(comparison: Comparison) -> list[str]:
-    title = f"{_streams(comparison.streams)} against {comparison.peer}, {comparison.pairs} pairs of runs"
+    title = f"{streams(comparison.streams)} against {comparison.peer}, {comparison.pairs} pairs of runs"
     if comparison.refused is not None:
         return [f"{title}: no ratio ({comparison.refused})"]
     rows = [(line.measure, f"{line.ours:.1f}", f"{line.theirs:.1f}", _ratio(line.ratio)) for line in comparison.lines]
@@ -113,10 +113,6 @@ def claims(checked: Sequence[Claim]) -> list[str]:
         for claim in checked
     ]
     return table(("claim", "measured", "bound", ""), rows)
-
-
-def _streams(n: int) -> str:
-    return "1 stream" if n == 1 else f"{n} streams"
 
 
 def _ratio(spread: Spread) -> str:

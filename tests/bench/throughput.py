@@ -139,13 +139,17 @@ def compare(streams: int, peer: str, pairs: Sequence[tuple[Sample, Sample]], bro
     return Comparison(streams, peer, len(pairs), tuple(lines), noise)
 
 
+def streams(n: int) -> str:
+    return "1 stream" if n == 1 else f"{n} streams"
+
+
 def claims(comparisons: Sequence[Comparison]) -> Iterator[Claim]:
     """What the README says about throughput, with the figures of this run."""
     for comparison in comparisons:
         ratios = {line.measure: line.ratio.median for line in comparison.lines}
         if not ratios:
             continue
-        where = f"{comparison.streams} streams, against {comparison.peer}"
+        where = f"{streams(comparison.streams)}, against {comparison.peer}"
         if comparison.peer == "llama-server":
             yield Claim(f"tokens/s ratio, {where}", ratios["tokens/s"], at_least=1.0)
             if comparison.streams == 16:

@@ -45,8 +45,14 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def generation_errors() -> dict[int | str, dict[str, Any]]:
-    return errors(400, 401, 403, 404, 408, 413, 429, 500, 503, 504)
+def described(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
+    """A good answer that is not only JSON."""
+    return {200: {"description": text, "content": {media_type: {}}}}
+
+
+def generation_responses() -> dict[int | str, dict[str, Any]]:
+    whole_or_streamed = described("text/event-stream", "The answer, whole or streamed.")
+    return whole_or_streamed | errors(400, 401, 403, 404, 408, 413, 429, 500, 503, 504)
 
 
 def hinted_body(schema: dict[str, str]) -> dict[str, Any]:

@@ -12,21 +12,22 @@ from appliance.api.openai.chat_request import parse_chat
 from appliance.api.openai.completion_request import parse_completion
 from appliance.api.openai.schema import chat_schema, completion_schema
 from appliance.api.openai.serialize import ChatSerializer, CompletionSerializer, Serializer
-from appliance.api.routes.description import generation_errors, hinted_body
+from appliance.api.routes.description import generation_responses, hinted_body
 from appliance.api.state import daemon, exchange, json_body
+from appliance.errors import Overloaded
 
 router = APIRouter()
 
 Parse = Callable[[object, Mapping[str, str], str], protocol.Request]
 
 
-@router.post("/v1/chat/completions", openapi_extra=hinted_body(chat_schema()), responses=generation_errors())
+@router.post("/v1/chat/completions", openapi_extra=hinted_body(chat_schema()), responses=generation_responses())
 async def chat_completions(request: Request) -> Response:
     """Continue a conversation."""
     return await _generate(request, parse_chat, ChatSerializer)
 
 
-@router.post("/v1/completions", openapi_extra=hinted_body(completion_schema()), responses=generation_errors())
+@router.post("/v1/completions", openapi_extra=hinted_body(completion_schema()), responses=generation_responses())
 async def completions(request: Request) -> Response:
     """Continue a text."""
     return await _generate(request, parse_completion, CompletionSerializer)
@@ -34,6 +35,8 @@ async def completions(request: Request) -> Response:
 
 async def _generate(request: Request, parse: Parse, serializer: type[Serializer]) -> Response:
     noted, pipeline = exchange(request), daemon(request).pipeline
+    if daemon(request).draining:
+        raise Overloaded("The daemon is stopping.")
     asked = parse(await json_body(request), request.headers, noted.request_id)
     route = pipeline.route(asked, noted)
     answers_as = serializer(asked, created=int(time.time()), model=route.model)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from appliance import __version__
-from appliance.api.routes.description import errors
+from appliance.api.routes.description import described, errors
 from appliance.api.state import DaemonState, daemon
 from appliance.errors import ModelLoading, Overloaded
 from appliance.telemetry.metrics import CONTENT_TYPE
@@ -17,12 +17,14 @@ from runtimes.supervisor import Status
 router = APIRouter()
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def health() -> dict[str, str]:
     """The daemon lives."""
     return {"status": "ok"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=errors(503))
 async def readiness(request: Request) -> Response:
     """Every model has made a token and can make another."""
@@ -36,7 +38,7 @@ async def readiness(request: Request) -> Response:
     raise ModelLoading("; ".join(reasons))
 
 
-@router.get("/metrics", responses=errors(401, 403))
+@router.get("/metrics", responses={**errors(401, 403), **described("text/plain", "Metrics.")})
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     return Response(daemon(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
