@@ -25,7 +25,7 @@ test: ## run all tests
 bench: ## measure against other servers; prints a table of ratios
 	@sh packaging/setup.sh bench
 	@$(VENV)/bin/appliance pull smollm2-135m-instruct
-	@$(VENV)/bin/python tests/bench $(ARGS)
+	@$(VENV)/bin/python -m tests.bench $(ARGS)
 
 check: ## format, lint, types, layers
 	@sh packaging/setup.sh test

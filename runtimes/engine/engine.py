@@ -122,7 +122,8 @@ class Engine:
                 self._leave(sequence)
         self._steps += 1
         self._last_step_s = self._clock() - began_s
-        self.step_time.observe(len(plan.rows), self._last_step_s)
+        if plan.decode_rows * 2 <= len(plan.rows):  # a row of a stream costs more than a prompt's: it has logits
+            self.step_time.observe(len(plan.rows), self._last_step_s)
         return events
 
     def stats(self) -> EngineStats:

@@ -23,7 +23,7 @@ SHARE_AT_LEAST_TOKENS = 16
 # A retained cell slows every later token a little: attention passes over it. Measured on a 135M model, two cores:
 # 1/19,000 (16 sequences) to 1/9,000 (one) of the cost of computing it again. Keeping it until it has cost as much
 # as it saves is at most twice as dear as knowing the future (the ski-rental bound).
-RETAIN_FOR_WORK_TOKENS = 16_384
+RETAIN_FOR_WORK_TOKENS = 1024
 # Room that a newcomer leaves each running stream, so that it does not have to step back right after its prefill.
 HEADROOM_TOKENS = 32
 

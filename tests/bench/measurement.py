@@ -80,13 +80,13 @@ def measure(server: Server, workload: Workload, resident: Sequence[Server], time
         for stream in workload.prompts
     ]
     idle = [other for other in resident if other is not server]
-    machine_s, server_s, idle_s = _machine_busy_s(), server.cpu_s(), sum(other.cpu_s() for other in idle)
+    machine_s, server_s, idle_s = machine_busy_s(), server.cpu_s(), sum(other.cpu_s() for other in idle)
     try:
         run = load.drive(server.address, scripts, timeout_s)
         completion_tokens = sum(stream.generated_tokens(workload.completion_tokens) for stream in run.streams)
     except BadResponseError as error:
         raise BadResponseError(f"{server.peer.name}: {error}") from error
-    machine_s, server_s = _machine_busy_s() - machine_s, server.cpu_s() - server_s
+    machine_s, server_s = machine_busy_s() - machine_s, server.cpu_s() - server_s
     idle_s = sum(other.cpu_s() for other in idle) - idle_s
     elsewhere_s = max(0.0, machine_s - server_s - idle_s - run.client_cpu_s)
     noise = Noise(run.client_cpu_s / run.wall_s, idle_s / run.wall_s, elsewhere_s / run.wall_s)
@@ -106,7 +106,8 @@ def _total(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _machine_busy_s() -> float:
+def machine_busy_s() -> float:
+    """CPU seconds of all cores that were not idle, since the system's start."""
     times = psutil.cpu_times()._asdict()
     # On Linux guest time is a part of user time already, and waiting for a disk is idle.
     return float(sum(times.values()) - sum(times.get(name, 0.0) for name in ("idle", "iowait", "guest", "guest_nice")))

@@ -11,14 +11,18 @@ import random
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
 
 from tests.bench import load
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
 from tests.bench.errors import ChildEndedError, OutOfTimeError, UnequalWorkError
+from tests.bench.measurement import machine_busy_s
 from tests.bench.peers import Setup
 from tests.bench.processes import Server, child
 from tests.bench.stats import Spread, median, paired_differences
@@ -47,6 +51,7 @@ class Overhead:
     daemon_token_s: float
     engine_token_s: float
     added_token_s: Spread
+    elsewhere: float  # share of one core that others took meanwhile
 
 
 class BareEngine:
@@ -54,6 +59,7 @@ class BareEngine:
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
+        self._process = psutil.Process(popen.pid)
         self.answer()  # it says when it is ready
 
     def answer(self) -> dict[str, Any]:
@@ -65,6 +71,10 @@ class BareEngine:
             raise ChildEndedError("the bare engine ended, or said nothing for too long; its own message stands above")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def cpu_s(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
 
     def time(self, prompt: str) -> Timing:
         assert self._popen.stdin is not None
@@ -89,6 +99,7 @@ def bare_engine(setup: Setup) -> Iterator[BareEngine]:
 def run(server: Server, engine: BareEngine, pairs: int, bound: TimeBound, seed: str) -> Overhead:
     rng = random.Random(f"{seed}/overhead")
     timed: list[tuple[Timing, Timing]] = []
+    began_s, others_s = time.monotonic(), _others_s(server, engine)
     for number in range(WARM_UP_PAIRS + pairs):
         if not bound.allows("pair"):
             break
@@ -104,7 +115,13 @@ def run(server: Server, engine: BareEngine, pairs: int, bound: TimeBound, seed: 
         timed.append((by_daemon, by_engine))
     if len(timed) <= WARM_UP_PAIRS:
         raise OutOfTimeError(f"not one pair of requests was timed within {bound.seconds:.0f} s")
-    return summarise(timed[WARM_UP_PAIRS:])
+    others_s = _others_s(server, engine) - others_s
+    return summarise(timed[WARM_UP_PAIRS:], max(0.0, others_s / (time.monotonic() - began_s)))
+
+
+def _others_s(server: Server, engine: BareEngine) -> float:
+    """CPU seconds that were neither the daemon's, nor the engine's, nor ours."""
+    return machine_busy_s() - server.cpu_s() - engine.cpu_s() - time.process_time()
 
 
 def _time(server: Server, prompt: str) -> Timing:
@@ -118,7 +135,7 @@ def _timing(prompt_tokens: int, ttft_s: float, gaps_s: Sequence[float]) -> Timin
     return Timing(prompt_tokens, ttft_s, sum(gaps_s) / (COMPLETION_TOKENS - 1))
 
 
-def summarise(timed: Sequence[tuple[Timing, Timing]]) -> Overhead:
+def summarise(timed: Sequence[tuple[Timing, Timing]], elsewhere: float) -> Overhead:
     """(daemon, engine) pairs in, medians out."""
     daemon = [by_daemon for by_daemon, _ in timed]
     engine = [by_engine for _, by_engine in timed]
@@ -130,6 +147,7 @@ def summarise(timed: Sequence[tuple[Timing, Timing]]) -> Overhead:
         daemon_token_s=median(timing.token_s for timing in daemon),
         engine_token_s=median(timing.token_s for timing in engine),
         added_token_s=paired_differences([t.token_s for t in daemon], [t.token_s for t in engine]),
+        elsewhere=elsewhere,
     )
 
 

@@ -72,9 +72,9 @@ def prefix(runs: Sequence[PrefixRun]) -> list[str]:
     by_load: dict[int, dict[str, float]] = {}
     for run in runs:
         by_load.setdefault(run.streams, {})[run.peer] = run.wall_s
-    for streams, wall_s in by_load.items():
+    for at_a_time, wall_s in by_load.items():
         lines += [
-            f"wall time, {streams} at a time: {wall_s['appliance'] / other_s:.2f} of {peer}'s"
+            f"wall time, {at_a_time} at a time: {wall_s['appliance'] / other_s:.2f} of {peer}'s"
             for peer, other_s in wall_s.items()
             if peer != "appliance"
         ]
@@ -87,7 +87,8 @@ def overhead(result: Overhead) -> list[str]:
         ("a token, P50 ms", _ms(result.daemon_token_s), _ms(result.engine_token_s), _added(result.added_token_s)),
     ]
     title = f"1 stream, {result.pairs} pairs of requests"
-    return table((title, "daemon", "bare engine", "added, pair by pair"), rows)
+    lines = table((title, "daemon", "bare engine", "added, pair by pair"), rows)
+    return [*lines, *_not_quiet(result.elsewhere)]
 
 
 def footprint(result: Footprint) -> list[str]:
@@ -128,11 +129,11 @@ def _added(spread: Spread) -> str:
 
 
 def _noise(noise: Noise) -> list[str]:
-    lines = [
-        f"  processor of the client {noise.client:.1%} of a core, of idle servers {noise.idle_peers:.1%}, at worst"
-    ]
-    if noise.elsewhere > QUIET_ELSEWHERE:
-        lines.append(
-            f"  NOT QUIET: other processes (or the hypervisor) took up to {noise.elsewhere:.0%} of a core meanwhile"
-        )
-    return lines
+    shares = f"the client {noise.client:.1%} of a core, idle servers {noise.idle_peers:.1%}"
+    return [f"  processor taken by {shares}, at worst", *_not_quiet(noise.elsewhere)]
+
+
+def _not_quiet(elsewhere: float) -> list[str]:
+    if elsewhere <= QUIET_ELSEWHERE:
+        return []
+    return [f"  NOT QUIET: other processes (or the hypervisor) took {elsewhere:.0%} of a core meanwhile"]
