@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from appliance.engines import Engines, Route
-from appliance.errors import DeadlineExceeded, from_code
+from appliance.errors import from_code
 from appliance.exchange import Exchange
 from appliance.protocol import Event, Failed, Request
 from appliance.telemetry.metrics import Metrics
@@ -35,13 +35,9 @@ class Pipeline:
         timeout_s = request.hints.timeout_s or self._default_timeout_s
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with aclosing(route.supervisor.generate(lambda flight: _message(flight, request))) as events:
-                while True:
-                    # Only the wait for the engine is under the deadline: a reader that is slow is not cut off by it.
-                    async with asyncio.timeout_at(deadline_s):
-                        event = await anext(events, None)
-                    if event is None:
-                        return
+            generate = route.supervisor.generate(lambda flight: _message(flight, request), deadline_s)
+            async with aclosing(generate) as events:
+                async for event in events:
                     gap_s = exchange.saw(event, time.monotonic())
                     if gap_s is not None:
                         self._metrics.inter_token(route.model, gap_s)
@@ -50,8 +46,6 @@ class Pipeline:
                     yield event
         except EngineError as error:
             raise from_code(error.code, error.message, error.param) from None
-        except TimeoutError:
-            raise DeadlineExceeded(f"The request did not finish within {timeout_s:g} s.") from None
 
 
 def _message(flight: str, request: Request) -> Generate:

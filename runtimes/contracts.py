@@ -45,6 +45,7 @@ class ModelInfo:
     adds_bos: bool
     # Recurrent models keep one state a sequence: it can be continued, but not cut or shared part-way.
     shares_prefixes: bool
+    archive_tokens: int  # tokens whose cells may be kept in host memory beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,14 @@ class Backend(Protocol):
 
     def truncate(self, sequence: int, n_tokens: int) -> None:
         """Keeps the first `n_tokens` of a sequence; 0 empties it."""
+        ...
+
+    def save(self, sequence: int) -> bytes:
+        """A copy of a sequence's cells, in host memory."""
+        ...
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Puts saved cells into an empty sequence. Raises `KVCacheFullError`, or `BackendError`."""
         ...
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...

@@ -31,6 +31,7 @@ class Metrics:
 
         self._ttft = histogram("time_to_first_token_seconds", "From arrival to the first token.", _TTFT)
         self._inter_token = histogram("inter_token_latency_seconds", "Between two tokens of a stream.", _INTER_TOKEN)
+        self._inter_token_of: dict[str, Histogram] = {}
         self._whole = histogram("e2e_request_latency_seconds", "From arrival to the end of the answer.", _WHOLE)
         self._queue = histogram("request_queue_time_seconds", "Waiting for a slot.", _WHOLE)
         self._prompt = histogram("request_prompt_tokens", "Prompt tokens of a request.", _TOKENS)
@@ -50,7 +51,10 @@ class Metrics:
         self._registry.register(_EngineCollector(engines))
 
     def inter_token(self, model: str, seconds: float) -> None:
-        self._inter_token.labels(model).observe(seconds)
+        series = self._inter_token_of.get(model)
+        if series is None:  # looked up once: this runs for every token
+            series = self._inter_token_of[model] = self._inter_token.labels(model)
+        series.observe(seconds)
 
     def finished(self, exchange: Exchange, seconds: float) -> None:
         """An HTTP exchange has ended."""

@@ -117,6 +117,9 @@ def cuda(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[str | None
 def flags(tools: Toolchain, environ: Mapping[str, str]) -> list[str]:
     """CMake's arguments."""
     ours = ["-DLLAVA_BUILD=OFF", "-DLLAMA_BUILD_TOOLS=OFF", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={TRIM}"]
+    # ggml's own threads beat OpenMP's. Measured (135M model, two cores): 62 against 66 to 73 ms for a step of 16
+    # streams, 180 against 205 ms for 64 rows of a prompt, 7.4 against 7.6 ms for one token.
+    ours.append("-DGGML_OPENMP=OFF")
     if tools.nvcc is not None:
         ours.append("-DGGML_CUDA=ON")
     return [*ours, *shlex.split(environ.get("CMAKE_ARGS", ""))]

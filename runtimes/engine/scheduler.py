@@ -8,22 +8,25 @@ whose prefix is being computed right now waits for it instead of computing it ag
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from runtimes.contracts import Row, TokenArray
+from runtimes.engine.archive import Archive
 from runtimes.engine.cells import CellLedger
 from runtimes.engine.prefix_tree import Match, PrefixTree
 from runtimes.engine.sequence import UNPLACED, Sequence
 
 # Waiting a step for a prefix that another prompt computes pays from about one chunk of a kernel's rows on.
 SHARE_AT_LEAST_TOKENS = 16
-# A retained cell slows every later token a little: attention passes over it. Measured on a 135M model, two cores:
-# 1/19,000 (16 sequences) to 1/9,000 (one) of the cost of computing it again. Keeping it until it has cost as much
-# as it saves is at most twice as dear as knowing the future (the ski-rental bound).
-RETAIN_FOR_WORK_TOKENS = 1024
+# A retained cell slows every later row: attention passes over it. Measured on a 135M model, two cores: for each row,
+# 1/19,000 of what computing the cell again costs, 1/5,000 with 12,000 cells; 16 finished streams of 134 tokens make
+# the next 16 some 9 % slower. Copying a cell to host memory costs 1/400, so it is moved there soon.
+RETAIN_FOR_WORK_TOKENS = 128
+# Without host memory to move it to, it stays as long as pays when one in twenty is used again.
+RETAIN_WITHOUT_ARCHIVE_FOR_WORK_TOKENS = 1024
 # Room that a newcomer leaves each running stream, so that it does not have to step back right after its prefill.
 HEADROOM_TOKENS = 32
 
@@ -41,7 +44,30 @@ class Truncate:
     n_tokens: int
 
 
-Operation = Fork | Truncate
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Copy a sequence's cells to host memory, under a key."""
+
+    sequence: int
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Copy saved cells into an empty sequence. The saved copy stays."""
+
+    key: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A saved copy is not needed any more."""
+
+    key: int
+
+
+Operation = Fork | Truncate | Save | Restore | Forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,7 @@ class Limits:
     max_sequences: int  # those and the retained ones: at least one more
     kv_tokens: int
     shares_prefixes: bool = True
+    archive_tokens: int = 0  # of finished sequences, in host memory
 
 
 @dataclass(slots=True)
@@ -72,6 +99,8 @@ class Scheduler:
         self.running: list[Sequence] = []  # in order of admission
         self.cells = CellLedger(limits.kv_tokens)
         self.preemptions = 0
+        self.archive = Archive(limits.archive_tokens)
+        self._retain_for = RETAIN_FOR_WORK_TOKENS if limits.archive_tokens else RETAIN_WITHOUT_ARCHIVE_FOR_WORK_TOKENS
         self._refused = False  # the last batch did not fit after all
         self.work_tokens = 0
         self._tree = PrefixTree()
@@ -86,16 +115,20 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
 
-    def schedule(self, prefill_rows: int) -> Plan:
-        """The next step, with at most `prefill_rows` rows beside one row for each running stream."""
+    def schedule(self, prefill_rows: int, patient: Collection[Sequence] = ()) -> Plan:
+        """The next step, with at most `prefill_rows` rows beside one row for each running stream.
+
+        `patient` streams have no row in it if there are prompts to compute.
+        """
         plan = Plan()
         self._forget_expensive(plan)
-        streams = sum(sequence.decoding for sequence in self.running)
+        streams = sum(sequence.decoding and sequence not in patient for sequence in self.running)
         if not (self._refused and self.running):  # whoever stepped back must not come straight back
             self._admit(plan)
         self._refused = False
+        resting = patient if any(not sequence.decoding for sequence in self.running) else ()
         for sequence in list(self.running):
-            if sequence.decoding and self._make_room(plan, for_=sequence):
+            if sequence.decoding and sequence not in resting and self._make_room(plan, for_=sequence):
                 self._put(plan, sequence, 1)
                 plan.decode_rows += 1
         prefill_rows -= max(0, plan.decode_rows - streams)  # a resumed stream whose cells were all still there
@@ -148,10 +181,14 @@ class Scheduler:
             sequence = self.waiting.popleft()
             tokens = sequence.token_array()
             now, later = self._tree.longest(tokens[:-1], self._computed)  # the last token is computed for its logits
-            if later.tokens > now.tokens and later.tokens >= SHARE_AT_LEAST_TOKENS:
+            saved = self.archive.longest(tokens[:-1])
+            if later.tokens > max(now.tokens, saved.tokens) and later.tokens >= SHARE_AT_LEAST_TOKENS:
                 passed_over.append(sequence)
                 continue
-            if not self._place(plan, sequence, tokens, now, promised):
+            placed = saved.tokens >= now.tokens + SHARE_AT_LEAST_TOKENS and self._revive(
+                plan, sequence, tokens, saved, promised
+            )
+            if not placed and not self._place(plan, sequence, tokens, now, promised):
                 passed_over.append(sequence)  # nobody behind it may pass: it would starve
                 break
             promised += len(tokens) - sequence.computed
@@ -168,21 +205,46 @@ class Scheduler:
         if match.sequence in self._retained:
             self._retained[match.sequence] = (self._retained[match.sequence][0], self.work_tokens)
             self._retained.move_to_end(match.sequence)
-        if not self._free_slots:
-            self._free(plan, next(iter(self._retained)))  # the least recently used; never the one matched last
-        slot = self._free_slots.pop()
+        slot = self._take_slot(plan)
         if shared:  # first of all, so that the source itself may be evicted
             self.cells.fork(match.sequence, slot, shared)
             plan.operations.append(Fork(match.sequence, slot, shared))
         self._evict_for(plan, needed)
-        sequence.slot, sequence.computed = slot, shared
-        self._computed[slot] = shared
+        self._run(sequence, tokens, slot, shared)
+        return True
+
+    def _revive(self, plan: Plan, sequence: Sequence, tokens: TokenArray, saved: Match, promised: int) -> bool:
+        """Gives a sequence a slot and a copy of saved cells; False when there is no room for all that was saved."""
+        whole = self.archive.length(saved.sequence)
+        needed = max(len(tokens) + 1, whole) + promised + HEADROOM_TOKENS * len(self.running)
+        kept = [(s.slot, len(s.tokens)) for s in self.running]
+        if needed > self.cells.capacity - self.cells.distinct(kept):
+            return False
+        self.archive.touch(saved.sequence)
+        slot = self._take_slot(plan)
+        self._evict_for(plan, needed)
+        if saved.sequence not in self.archive:  # what was evicted took its place
+            self._free_slots.append(slot)
+            return False
+        self.cells.extend(slot, whole)
+        self.cells.truncate(slot, saved.tokens)
+        plan.operations += [Restore(saved.sequence, slot), Truncate(slot, saved.tokens)]
+        self._run(sequence, tokens, slot, saved.tokens)
+        return True
+
+    def _take_slot(self, plan: Plan) -> int:
+        if not self._free_slots:
+            self._dismiss(plan, next(iter(self._retained)))  # the least recently used; never the one matched last
+        return self._free_slots.pop()
+
+    def _run(self, sequence: Sequence, tokens: TokenArray, slot: int, computed: int) -> None:
+        sequence.slot, sequence.computed = slot, computed
+        self._computed[slot] = computed
         if self.limits.shares_prefixes:
             self._tree.insert(slot, tokens)
         if not sequence.started:
-            sequence.cached_tokens = shared
+            sequence.cached_tokens = computed
         self.running.append(sequence)
-        return True
 
     def _prefill(self, plan: Plan, budget: int) -> None:
         for sequence in self.running:
@@ -232,15 +294,23 @@ class Scheduler:
     def _forget_expensive(self, plan: Plan) -> None:
         while self._retained:
             slot, (_, used) = next(iter(self._retained.items()))
-            if self.work_tokens - used <= RETAIN_FOR_WORK_TOKENS:
+            if self.work_tokens - used <= self._retain_for:
                 return
-            self._free(plan, slot)
+            self._dismiss(plan, slot)
 
     def _evict_for(self, plan: Plan, n_tokens: int) -> bool:
         """Frees retained sequences, least recently used first, until `n_tokens` cells are free."""
         while self.cells.free < n_tokens and self._retained:
-            self._free(plan, next(iter(self._retained)))
+            self._dismiss(plan, next(iter(self._retained)))
         return self.cells.free >= n_tokens
+
+    def _dismiss(self, plan: Plan, slot: int) -> None:
+        """A retained sequence leaves the cache, for host memory when that is worth it."""
+        key, forgotten = self.archive.put(self._retained[slot][0])
+        plan.operations += [Forget(old) for old in forgotten]
+        if key is not None:
+            plan.operations.append(Save(slot, key))
+        self._free(plan, slot)
 
     def _free(self, plan: Plan, slot: int) -> None:
         self._retained.pop(slot, None)

@@ -40,6 +40,7 @@ class Sequence:
     computed: int = 0  # tokens whose KV is in the cache; the first `computed` of `tokens`
     cached_tokens: int = 0
     started: bool = False
+    first_token_s: float = 0.0
     detokenizer: Detokenizer = field(default_factory=Detokenizer)
     # Tokens whose text is not out yet: (where their text begins, log-probability), in characters of the answer.
     held: list[tuple[int, TokenLogprob | None]] = field(default_factory=list)

@@ -25,6 +25,7 @@ class FakeBackend:
         max_sequences: int = 64,
         max_batch_tokens: int = 256,
         end_every: int | None = 40,
+        archive_tokens: int = 0,
     ) -> None:
         """`end_every`: about one next token in so many ends the text; None for never."""
         self._cells: list[tuple[int, set[int]] | None] = [None] * kv_tokens  # (token, sequences that use it)
@@ -48,6 +49,7 @@ class FakeBackend:
             chat_template=TEMPLATE,
             adds_bos=True,
             shares_prefixes=True,
+            archive_tokens=archive_tokens,
         )
 
     @property
@@ -93,6 +95,20 @@ class FakeBackend:
             if not content[1]:
                 self._cells[cell] = None
         del held[n_tokens:]
+
+    def save(self, sequence: int) -> bytes:
+        return np.array(self.tokens_of(sequence), dtype=np.int32).tobytes()
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        if self._sequences.get(sequence):
+            raise BackendError(f"sequence {sequence} is not empty")
+        tokens = np.frombuffer(state, dtype=np.int32).tolist()
+        free = [i for i, cell in enumerate(self._cells) if cell is None]
+        if len(free) < len(tokens):
+            raise KVCacheFullError(f"{len(tokens)} cells to restore, {len(free)} free")
+        for token, cell in zip(tokens, free, strict=False):
+            self._cells[cell] = (token, {sequence})
+        self._sequences[sequence] = free[: len(tokens)]
 
     @property
     def used_cells(self) -> int:

@@ -29,6 +29,7 @@ class LoadOptions:
     sizes: Sizes
     slots: int
     threads: int
+    archive_tokens: int = 0
     gpu_layers: int = -1  # -1: all
 
 
@@ -46,7 +47,7 @@ class LlamaCppBackend:
         self._memory = lib.llama_get_memory(self._context)
         self._vocabulary = Vocabulary(lib.llama_model_get_vocab(self._model))
         self._batch = _Batch(self._batch_tokens)
-        self._info = self._describe(options.sizes, max_sequences)
+        self._info = self._describe(options, max_sequences)
 
     @property
     def info(self) -> ModelInfo:
@@ -86,6 +87,19 @@ class LlamaCppBackend:
     def truncate(self, sequence: int, n_tokens: int) -> None:
         if not lib.llama_memory_seq_rm(self._memory, sequence, n_tokens, -1):
             raise BackendError(f"llama.cpp cannot cut sequence {sequence} to {n_tokens} tokens")
+
+    def save(self, sequence: int) -> bytes:
+        size = lib.llama_state_seq_get_size(self._context, sequence)
+        buffer = (ctypes.c_uint8 * size)()
+        written = lib.llama_state_seq_get_data(self._context, buffer, size, sequence)
+        if not 0 < written <= size:
+            raise BackendError(f"llama.cpp cannot save sequence {sequence}")
+        return bytes(memoryview(buffer)[:written])
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        if lib.llama_state_seq_set_data(self._context, buffer, len(state), sequence) == 0:
+            raise BackendError(f"llama.cpp cannot restore sequence {sequence}: {self._log.last_error or 'no reason'}")
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         return self._vocabulary.tokenize(text, add_special=add_special, parse_special=parse_special)
@@ -149,7 +163,7 @@ class LlamaCppBackend:
             )
         return context
 
-    def _describe(self, sizes: Sizes, max_sequences: int) -> ModelInfo:
+    def _describe(self, options: LoadOptions, max_sequences: int) -> ModelInfo:
         model, vocabulary = self._model, self._vocabulary
         description = ctypes.create_string_buffer(256)
         lib.llama_model_desc(model, description, len(description))
@@ -161,9 +175,9 @@ class LlamaCppBackend:
             name=name.value.decode("utf-8", "replace"),
             description=description.value.decode("utf-8", "replace"),
             n_vocab=vocabulary.n_tokens,
-            context_tokens=sizes.context_tokens,
+            context_tokens=options.sizes.context_tokens,
             # llama.cpp rounds the cache up; the engine counts on what was asked for.
-            kv_tokens=sizes.kv_tokens,
+            kv_tokens=options.sizes.kv_tokens,
             max_sequences=max_sequences,
             max_batch_tokens=self._batch_tokens,
             n_parameters=lib.llama_model_n_params(model),
@@ -175,6 +189,7 @@ class LlamaCppBackend:
             chat_template=template.decode("utf-8", "replace") if template else None,
             adds_bos=vocabulary.adds_bos,
             shares_prefixes=not recurrent,
+            archive_tokens=0 if recurrent else options.archive_tokens,
         )
 
 

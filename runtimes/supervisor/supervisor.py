@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -118,13 +119,18 @@ class Supervisor:
             in_flight=len(self._flights),
         )
 
-    async def wait_ready(self) -> ModelInfo:
+    async def wait_ready(self, deadline_s: float = math.inf) -> ModelInfo:
         """Waits for the model, within bounds. Raises `EngineError`."""
+        if self._state == "ready" and self._info is not None:
+            return self._info
+        patience_s = asyncio.get_running_loop().time() + WAIT_FOR_MODEL_S
         try:
-            async with asyncio.timeout(WAIT_FOR_MODEL_S):
+            async with asyncio.timeout_at(min(patience_s, deadline_s)):
                 while self._state in {"starting", "restarting"}:
                     await self._changed.wait()
         except TimeoutError:
+            if deadline_s <= patience_s:
+                raise EngineError(_EXPIRED.code, _EXPIRED.message) from None
             raise EngineError("model_loading", "the model is still loading; try again soon") from None
         if self._state == "stopped":
             raise EngineError("overloaded", STOPPING)
@@ -132,35 +138,40 @@ class Supervisor:
             raise EngineError("model_loading", f"the model cannot be loaded: {self._problem}")
         return self._info
 
-    async def generate(self, generate: Callable[[str], Generate]) -> AsyncGenerator[Event, None]:
+    async def generate(self, generate: Callable[[str], Generate], deadline_s: float) -> AsyncGenerator[Event, None]:
         """Events of a request, until every choice is finished; leaving the iteration cancels it.
+
+        At `deadline_s`, in the event loop's time, what is not finished fails with `deadline_exceeded`.
 
         `generate` makes the message from an id of the supervisor's. Raises `EngineError` instead of a first event
         when the request is refused; a crash after that is a `Failed` for each choice that is not finished.
         """
         try:
-            async with aclosing(self._attempt(generate, retriable=True)) as events:
+            async with aclosing(self._attempt(generate, deadline_s, retriable=True)) as events:
                 async for event in events:
                     yield event
         except _DiedUntouched:  # the engine had not begun with it: another one can
-            async with aclosing(self._attempt(generate, retriable=False)) as events:
+            async with aclosing(self._attempt(generate, deadline_s, retriable=False)) as events:
                 async for event in events:
                     yield event
 
-    async def _attempt(self, generate: Callable[[str], Generate], *, retriable: bool) -> AsyncGenerator[Event, None]:
-        await self.wait_ready()
+    async def _attempt(
+        self, generate: Callable[[str], Generate], deadline_s: float, *, retriable: bool
+    ) -> AsyncGenerator[Event, None]:
+        await self.wait_ready(deadline_s)
         if len(self._flights) >= self._limits.max_in_flight:
             raise EngineError("overloaded", f"{len(self._flights)} requests are in flight or waiting, the limit")
         with self._flight() as (flight, queue):
             message = generate(flight)
             open_choices = set(range(message.n * len(message.prompts)))
             self._send(message)
+            expiry = asyncio.get_running_loop().call_at(deadline_s, queue.put_nowait, _EXPIRED)
             try:
                 while open_choices:
                     news = await queue.get()
                     if isinstance(news, Refused):
                         raise EngineError(news.code, news.message, news.param)
-                    if isinstance(news, _Died):
+                    if isinstance(news, _Ended):
                         if retriable and news.code == "engine_crashed":
                             raise _DiedUntouched
                         for choice in sorted(open_choices):
@@ -172,6 +183,7 @@ class Supervisor:
                             open_choices.discard(event.choice)
                         yield event
             finally:
+                expiry.cancel()
                 if open_choices:  # whoever asked has left
                     self._send(Cancel(flight))
 
@@ -194,7 +206,7 @@ class Supervisor:
             reply = await queue.get()
         if isinstance(reply, Refused):
             raise EngineError(reply.code, reply.message, reply.param)
-        if isinstance(reply, _Died):
+        if isinstance(reply, _Ended):
             raise EngineError(reply.code, reply.message)
         return reply
 
@@ -282,7 +294,7 @@ class Supervisor:
         self._last_news_s = asyncio.get_running_loop().time()
         match message:
             case Stepped(events=events, stats=stats):
-                self._stats = stats
+                self._stats = stats or self._stats
                 news: dict[str, list[Event]] = {}
                 for flight, event in events:
                     news.setdefault(flight, []).append(event)
@@ -314,19 +326,22 @@ class Supervisor:
                 worker.send(Ping("watchdog"))
 
     def _fail_flights(self) -> None:
-        died = _Died("engine_crashed", "the engine died while it worked on this request; it is being restarted")
+        died = _Ended("engine_crashed", "the engine died while it worked on this request; it is being restarted")
         if self._state == "stopped":
-            died = _Died("overloaded", STOPPING)
+            died = _Ended("overloaded", STOPPING)
         for queue in self._flights.values():
             queue.put_nowait(died)
 
 
 @dataclass(frozen=True, slots=True)
-class _Died:
-    """What a request's queue holds when its worker is gone."""
+class _Ended:
+    """What a request's queue holds when no more will come: the worker is gone, or the time is up."""
 
     code: ErrorCode
     message: str
+
+
+_EXPIRED = _Ended("deadline_exceeded", "the request did not finish before its deadline")
 
 
 class _DiedUntouched(Exception):

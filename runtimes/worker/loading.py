@@ -10,6 +10,10 @@ from runtimes.models.errors import ModelError
 from runtimes.models.gguf import read_model
 from runtimes.worker.messages import Load
 
+# Host memory for the prefixes of finished requests.
+ARCHIVE_BYTES = 2 * 2**30
+ARCHIVE_SHARE_OF_FREE = 0.1
+
 
 def load_llama_cpp(load: Load) -> Backend:
     """Raises `ModelLoadError` for a file that is no sound model, or does not fit."""
@@ -33,7 +37,16 @@ def load_llama_cpp(load: Load) -> Backend:
         kv_bytes_per_token=summary.kv_bytes_per_token or 0,
         free_bytes=_free_bytes(load.gpu_layers),
     )
-    return LlamaCppBackend(LoadOptions(path, sizes, load.slots, load.threads or _cores(), load.gpu_layers))
+    archive_bytes = min(ARCHIVE_BYTES, int(psutil.virtual_memory().available * ARCHIVE_SHARE_OF_FREE))
+    options = LoadOptions(
+        path=path,
+        sizes=sizes,
+        slots=load.slots,
+        threads=load.threads or _cores(),
+        archive_tokens=archive_bytes // (summary.kv_bytes_per_token or archive_bytes),
+        gpu_layers=load.gpu_layers,
+    )
+    return LlamaCppBackend(options)
 
 
 def _cores() -> int:

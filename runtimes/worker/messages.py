@@ -89,7 +89,7 @@ class LoadFailed:
 @dataclass(frozen=True, slots=True)
 class Stepped:
     events: tuple[tuple[str, Event], ...]  # (request id, news)
-    stats: EngineStats
+    stats: EngineStats | None  # None: much as it was
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from appliance.protocol import ChatPrompt, Prompt, TextPrompt
 from runtimes.contracts import Backend, ModelLoadError
-from runtimes.engine import Engine, Job
+from runtimes.engine import Engine, EngineStats, Job
 from runtimes.templates.client import TemplateRenderer
 from runtimes.worker.messages import (
     LENGTH,
@@ -44,6 +44,7 @@ from runtimes.worker.warm_up import warm_up
 PREPARING_THREADS = 4
 # A thread that holds the interpreter yields it to the step loop after this long (Python's default is 5 ms).
 SWITCH_INTERVAL_S = 0.001
+STATS_EVERY_S = 0.1  # and whenever a sequence comes or goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +93,27 @@ class Worker:
         self._step_forever(engine)
 
     def _step_forever(self, engine: Engine) -> None:
+        # News is put into words and sent while the next step computes, which lets go of the interpreter.
+        outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        threading.Thread(target=self._send_all, args=(outbox,), daemon=True).start()
+        told: EngineStats | None = None
+        told_s = 0.0
         while True:
             changed = self._take_commands(engine)
-            if engine.idle:
-                if changed:
-                    self._send(Stepped((), engine.stats()))
+            events = () if engine.idle else tuple(engine.step())
+            if not events and not changed and engine.idle:
                 continue
-            events = engine.step()
-            self._send(Stepped(tuple(events), engine.stats()))
+            stats, now_s = engine.stats(), time.monotonic()
+            news = told is None or (stats.running, stats.waiting) != (told.running, told.waiting)
+            if news or changed or now_s - told_s >= STATS_EVERY_S:
+                told, told_s = stats, now_s
+                outbox.put(Stepped(events, stats))
+            else:
+                outbox.put(Stepped(events, None))
+
+    def _send_all(self, outbox: "queue.SimpleQueue[object]") -> None:
+        while True:
+            self._send(outbox.get())
 
     def _take_commands(self, engine: Engine) -> bool:
         """Carries out what has arrived; waits for something when there is no work. Whether anything came."""

@@ -11,6 +11,7 @@ from typing import Any
 from appliance.protocol import Delta, Event, Failed, Finished, Sampling, Started, Stopping, TokenLogprob
 from runtimes.contracts import BackendError, KVCacheFullError, Logits, Row
 from runtimes.engine import Engine, Job
+from runtimes.engine.engine import FIRST_PAUSE_S
 from runtimes.engine.scheduler import Plan
 from runtimes.fake import FakeBackend
 
@@ -129,13 +130,17 @@ class Drive:
 
     def step(self) -> list[tuple[str, Event]]:
         streams = [(s, s.generated) for s in self.engine._scheduler.running if s.decoding]
-        computed = len(self.backend.batches)
+        prompts = any(not s.decoding for s in [*self.engine._scheduler.running, *self.engine._scheduler.waiting])
+        computed, now_s = len(self.backend.batches), self.clock()
         events = self.engine.step()
         went = len(self.backend.batches) > computed
         for sequence, generated in streams:
             failed = (sequence.job.id, sequence.choice) in {(n, e.choice) for n, e in events if isinstance(e, Failed)}
             if went and not failed and sequence not in self.engine._scheduler.waiting:
-                assert sequence.generated == generated + 1, "a resident stream was left out of a step"
+                just_begun = generated == 1 and now_s - sequence.first_token_s < FIRST_PAUSE_S
+                assert (just_begun and prompts) or sequence.generated == generated + 1, (
+                    "a resident stream was left out of a step"
+                )
         for name, event in events:
             assert name not in self.cancelled, "a cancelled job spoke"
             self._take(name, event)

@@ -220,3 +220,41 @@ def test_freed_cells_are_used_again_wherever_they_are(backend: Backend) -> None:
     for sequence in (10, 11, 12):  # holes, none of which takes the whole sequence
         backend.truncate(sequence, 64 - len(held) // 2)
     assert near(wanted, compute(backend, held, sequence=1))
+
+
+def test_a_saved_sequence_goes_on_as_if_it_had_stayed(backend: Backend) -> None:
+    held = tokens(backend)
+    before = compute(backend, held[:-1])
+    expected = compute(backend, held, start=len(held) - 1)
+    backend.truncate(0, len(held) - 1)
+    state = backend.save(0)
+    backend.truncate(0, 0)
+    backend.restore(5, state)
+    assert near(compute(backend, held, sequence=5, start=len(held) - 1), expected)
+    assert not near(before, expected)
+
+
+def test_a_sequence_can_be_restored_into_the_holes_that_others_left_and_cut(backend: Backend) -> None:
+    held = tokens(backend)
+    compute(backend, held)
+    state = backend.save(0)
+    backend.truncate(0, 0)
+    for sequence in range(1, 7):  # short ones, every second of which leaves a hole
+        compute(backend, held[:5], sequence)
+    for sequence in range(1, 7, 2):
+        backend.truncate(sequence, 0)
+    backend.restore(0, state)
+    backend.truncate(0, 8)
+    other = [*held[:8], *reversed(held[8:14])]
+    assert near(compute(backend, other, start=8), compute(backend, other, sequence=7))
+
+
+def test_a_saved_copy_can_be_restored_more_than_once_beside_its_original(backend: Backend) -> None:
+    held = tokens(backend)[:12]
+    compute(backend, held[:-1])
+    state = backend.save(0)
+    backend.restore(1, state)
+    backend.restore(2, state)
+    expected = compute(backend, held, start=len(held) - 1)
+    for sequence in (1, 2):
+        assert near(compute(backend, held, sequence, start=len(held) - 1), expected)
