@@ -230,7 +230,7 @@ def test_any_layout_of_the_date_is_survived(layout: str) -> None:
 def test_a_prompt_longer_than_the_limit_is_refused() -> None:
     with renderer(CHATML, output_limit_bytes=1000) as client:
         assert client.render(ask("x" * 900)).text
-        with pytest.raises(TemplateError, match="longer than 1000 bytes"):
+        with pytest.raises(TemplateError, match="writes more than 1000 bytes"):
             client.render(ask("x" * 1001))
 
 
