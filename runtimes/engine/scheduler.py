@@ -23,7 +23,7 @@ from runtimes.engine.sequence import UNPLACED, Sequence
 SHARE_AT_LEAST_TOKENS = 16
 # A retained cell slows every later row: attention passes over it. Measured on a 135M model, two cores: for each row,
 # 1/19,000 of what computing the cell again costs, 1/5,000 with 12,000 cells; 16 finished streams of 134 tokens make
-# the next 16 some 9 % slower. Copying a cell to host memory costs 1/400, so it is moved there soon.
+# the next 16 some 9 % slower. Copying a cell to host memory costs 1/170, so it is moved there soon.
 RETAIN_FOR_WORK_TOKENS = 128
 # Without host memory to move it to, it stays as long as pays when one in twenty is used again.
 RETAIN_WITHOUT_ARCHIVE_FOR_WORK_TOKENS = 1024
