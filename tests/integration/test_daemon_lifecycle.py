@@ -279,7 +279,7 @@ class TestCommands:
         assert snapshot["models"][daemon.model_name]["worker_pid"] == daemon.worker_pid()
 
     def test_chat_prints_an_answer(self, daemon: Daemon) -> None:
-        assert self.run(daemon, "chat", "Say hi.").strip()
+        assert self.run(daemon, "chat", "--max-tokens", "16", "Say hi.").strip()
 
     def test_a_daemon_that_is_not_there_is_said_plainly(self, daemon: Daemon) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
