@@ -14,6 +14,7 @@ import numpy as np
 from runtimes.contracts import BackendError, KVCacheFullError, Logits, ModelInfo, ModelLoadError, Row
 from runtimes.llama_cpp.log import NativeLog
 from runtimes.llama_cpp.sizing import Sizes
+from runtimes.llama_cpp.threads import ThreadPool
 from runtimes.llama_cpp.vocabulary import Vocabulary
 
 CPU_BATCH_TOKENS = 512  # a CPU is at full rate from 64 rows on; longer steps only delay cancellation
@@ -44,6 +45,7 @@ class LlamaCppBackend:
         self._batch_tokens = GPU_BATCH_TOKENS if on_gpu else CPU_BATCH_TOKENS
         max_sequences = min(options.slots * (1 + RETAINED_PER_SLOT), lib.llama_max_parallel_sequences())
         self._context = self._create_context(options, max_sequences)
+        self._threads = ThreadPool(self._context, options.threads)
         self._memory = lib.llama_get_memory(self._context)
         self._vocabulary = Vocabulary(lib.llama_model_get_vocab(self._model))
         self._batch = _Batch(self._batch_tokens)
@@ -124,6 +126,7 @@ class LlamaCppBackend:
         if self._context is not None:
             lib.llama_free(self._context)
             self._context = None
+            self._threads.close()
         if self._model is not None:
             lib.llama_model_free(self._model)
             self._model = None
