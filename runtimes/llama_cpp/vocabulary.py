@@ -1,12 +1,17 @@
 """A llama.cpp vocabulary: text to tokens and back. Its functions may be called from any thread."""
 
 import ctypes
+import functools
 from typing import Any
 
 import llama_cpp as lib
 
+from runtimes.llama_cpp.fragments import Fragments
+
 # What llama.cpp matches inside text when special tokens are parsed.
 _SPECIAL = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+_MATCHED = _SPECIAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+_STRIPS = lib.LLAMA_TOKEN_ATTR_LSTRIP | lib.LLAMA_TOKEN_ATTR_RSTRIP  # eats blanks of the text beside it
 
 
 class Vocabulary:
@@ -17,8 +22,10 @@ class Vocabulary:
         self._pieces = [self._read_piece(token, special=False) for token in tokens]
         self._longest_bytes = max(len(piece) for piece in self._pieces)
         self.end_tokens = tuple(token for token in tokens if lib.llama_vocab_is_eog(handle, token))
-        special = (token for token in tokens if lib.llama_vocab_get_attr(handle, token) & _SPECIAL)
+        attributes = {token: lib.llama_vocab_get_attr(handle, token) for token in tokens}
+        special = (token for token in tokens if attributes[token] & _SPECIAL)
         self.control_tokens = frozenset(self.text(token) for token in special) - {""}
+        self._fragments = self._find_fragments(attributes)
         bos: int = lib.llama_vocab_bos(handle)
         eos: int = lib.llama_vocab_eos(handle)
         self.bos = bos if bos >= 0 else None
@@ -39,6 +46,11 @@ class Vocabulary:
         return -(-text_bytes // self._longest_bytes)
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        if self._fragments is not None and parse_special and not add_special:
+            return self._fragments.tokens(text)
+        return self._tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    def _tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode()
         capacity = len(data) + 8  # a token has a byte at least; BOS, EOS and a space in front may be added
         buffer = (lib.llama_token * capacity)()
@@ -63,6 +75,19 @@ class Vocabulary:
             buffer = ctypes.create_string_buffer(capacity)
             n = lib.llama_detokenize(self._handle, array, len(tokens), buffer, capacity, False, True)  # noqa: FBT003 - a C function
         return buffer.raw[: max(n, 0)].decode("utf-8", "replace")
+
+    def _find_fragments(self, attributes: dict[int, int]) -> Fragments | None:
+        # Tokenizers of other kinds treat a text that follows a special token in ways of their own.
+        if lib.llama_vocab_type(self._handle) != lib.LLAMA_VOCAB_TYPE_BPE:
+            return None
+        matched = {self.text(token): token for token, kind in attributes.items() if kind & _MATCHED}
+        cuts = {
+            text: token
+            for text, token in matched.items()
+            if attributes[token] & _SPECIAL and not attributes[token] & _STRIPS
+        }
+        whole = functools.partial(self._tokenize, add_special=False, parse_special=True)
+        return Fragments(cuts, matched, whole)
 
     def _read_piece(self, token: int, *, special: bool) -> bytes:
         buffer = ctypes.create_string_buffer(64)

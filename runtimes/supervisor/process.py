@@ -7,10 +7,11 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from runtimes.worker.messages import LENGTH, MAX_FRAME_BYTES, decode, encode
+from runtimes.supervisor.frames import Frames
+from runtimes.worker.messages import encode
 
 LAST_WORDS = 20  # lines of a worker's stderr to explain its death with
 # What a worker may know of the daemon's environment: where its libraries and devices are, and no more.
@@ -23,12 +24,12 @@ class WorkerProcess:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        transport: asyncio.Transport,
+        frames: Frames,
     ) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._transport = transport
+        self._frames = frames
         self._out_of_memory_kills = _out_of_memory_kills()  # so far
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._stderr_task = asyncio.create_task(self._follow_stderr())
@@ -59,31 +60,29 @@ class WorkerProcess:
         finally:
             theirs.close()
         ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer)
+        transport, frames = await asyncio.get_running_loop().create_connection(Frames, sock=ours)
+        return cls(process, transport, frames)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, message: object) -> None:
-        """Queues a message. A worker that is gone loses it: the supervisor hears of the death by `receive`."""
-        if not self._writer.is_closing():
-            self._writer.write(encode(message))
+        """Queues a message. A worker that is gone loses it: the supervisor hears of the death by `deliver`."""
+        if not self._transport.is_closing():
+            self._transport.write(encode(message))
 
-    async def receive(self) -> Any | None:
-        """The next message; None when the worker has closed the socket, or sends what is no message."""
-        try:
-            length = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0]
-            if length > MAX_FRAME_BYTES:
-                return None
-            return decode(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, OSError, ValueError):
-            return None
+    async def first_message(self) -> Any | None:
+        """What the worker says first; None when it has closed the socket, or sends what is no message."""
+        return await self._frames.first()
+
+    async def deliver(self, take: Callable[[Any], None]) -> None:
+        """Gives `take` every further message, until the worker closes the socket or sends what is no message."""
+        await self._frames.deliver(take)
 
     async def end(self) -> str:
         """Kills what is left of the process, frees all it held, and says how it ended."""
-        self._writer.transport.abort()  # what it has not read by now it will not read
+        self._transport.abort()  # what it has not read by now it will not read
         with contextlib.suppress(TimeoutError):  # it ends by itself when its socket closes, unless it hangs
             await asyncio.wait_for(self._process.wait(), 0.2)
         if self._process.returncode is None:

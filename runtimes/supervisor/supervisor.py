@@ -263,7 +263,7 @@ class Supervisor:
         worker.send(self._load)
         try:
             async with asyncio.timeout(self._limits.load_timeout_s):
-                first = await worker.receive()
+                first = await worker.first_message()
         except TimeoutError:
             self._problem = f"the model did not load within {self._limits.load_timeout_s:g} s"
             return False
@@ -284,8 +284,7 @@ class Supervisor:
         self._set_state("ready")
         watchdog = asyncio.create_task(self._watch(worker))
         try:
-            while (message := await worker.receive()) is not None:
-                self._take(message)
+            await worker.deliver(self._take)
         finally:
             watchdog.cancel()
         return True

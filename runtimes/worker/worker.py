@@ -17,7 +17,7 @@ from typing import Any
 
 from appliance.protocol import ChatPrompt, Prompt, TextPrompt
 from runtimes.contracts import Backend, ModelLoadError
-from runtimes.engine import Engine, EngineStats, Job
+from runtimes.engine import Engine, Job
 from runtimes.templates.client import TemplateRenderer
 from runtimes.worker.messages import (
     LENGTH,
@@ -38,6 +38,7 @@ from runtimes.worker.messages import (
     decode,
     encode,
 )
+from runtimes.worker.outbox import Outbox
 from runtimes.worker.prompts import PromptError, Prompts
 from runtimes.worker.warm_up import warm_up
 
@@ -93,27 +94,24 @@ class Worker:
         self._step_forever(engine)
 
     def _step_forever(self, engine: Engine) -> None:
-        # News is put into words and sent while the next step computes, which lets go of the interpreter.
-        outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-        threading.Thread(target=self._send_all, args=(outbox,), daemon=True).start()
-        told: EngineStats | None = None
-        told_s = 0.0
+        outbox = Outbox(self._send)
+        told, told_s = engine.stats(), 0.0
+        computed = told.computed_prompt_tokens
         while True:
             changed = self._take_commands(engine)
             events = () if engine.idle else tuple(engine.step())
             if not events and not changed and engine.idle:
                 continue
             stats, now_s = engine.stats(), time.monotonic()
-            news = told is None or (stats.running, stats.waiting) != (told.running, told.waiting)
+            # A first token is worth a moment of the step loop, which has just spent many on the prompt.
+            prefilled = stats.computed_prompt_tokens != computed
+            computed = stats.computed_prompt_tokens
+            news = (stats.running, stats.waiting) != (told.running, told.waiting)
             if news or changed or now_s - told_s >= STATS_EVERY_S:
                 told, told_s = stats, now_s
-                outbox.put(Stepped(events, stats))
+                outbox.put(Stepped(events, stats), at_once=prefilled)
             else:
-                outbox.put(Stepped(events, None))
-
-    def _send_all(self, outbox: "queue.SimpleQueue[object]") -> None:
-        while True:
-            self._send(outbox.get())
+                outbox.put(Stepped(events, None), at_once=prefilled)
 
     def _take_commands(self, engine: Engine) -> bool:
         """Carries out what has arrived; waits for something when there is no work. Whether anything came."""
