@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 Logits = npt.NDArray[np.float32]
 TokenArray = npt.NDArray[np.int32]
+SavedCells = bytes | memoryview
 
 
 class BackendError(Exception):
@@ -81,11 +82,11 @@ class Backend(Protocol):
         """Keeps the first `n_tokens` of a sequence; 0 empties it."""
         ...
 
-    def save(self, sequence: int) -> bytes:
+    def save(self, sequence: int) -> SavedCells:
         """A copy of a sequence's cells, in host memory."""
         ...
 
-    def restore(self, sequence: int, state: bytes) -> None:
+    def restore(self, sequence: int, state: SavedCells) -> None:
         """Puts saved cells into an empty sequence. Raises `KVCacheFullError`, or `BackendError`."""
         ...
 

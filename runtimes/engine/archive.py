@@ -20,6 +20,10 @@ class Archive:
         self._tree = PrefixTree()
         self._next_key = 0
 
+    @property
+    def free_tokens(self) -> int:
+        return self.capacity_tokens - self.used_tokens
+
     def __len__(self) -> int:
         return len(self._tokens)
 

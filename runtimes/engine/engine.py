@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from appliance.protocol import Delta, Event, Failed, Finished, FinishReason, Started
-from runtimes.contracts import Backend, BackendError, KVCacheFullError, Logits
+from runtimes.contracts import Backend, BackendError, KVCacheFullError, Logits, SavedCells
 from runtimes.engine.logprobs import token_logprob
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Restore, Save, Scheduler, Truncate
@@ -57,7 +57,7 @@ class Engine:
         self._scheduler = Scheduler(
             Limits(slots, info.max_sequences, info.kv_tokens, info.shares_prefixes, info.archive_tokens)
         )
-        self._saved: dict[int, bytes] = {}  # cells in host memory, by the scheduler's keys
+        self._saved: dict[int, SavedCells] = {}  # cells in host memory, by the scheduler's keys
         self.step_time = StepTime(step_target_s, info.max_batch_tokens)
         self._end_tokens = frozenset(info.end_tokens)
         self._jobs: dict[str, list[Sequence]] = {}
@@ -136,6 +136,13 @@ class Engine:
         if plan.decode_rows * 2 <= len(plan.rows):  # a row of a stream costs more than a prompt's: it has logits
             self.step_time.observe(len(plan.rows), self._last_step_s)
         return events
+
+    def save_ahead(self) -> bool:
+        """For a moment without work: copies one finished sequence to host memory, so that no step has to wait for
+        that later. Whether there was one."""
+        operations = self._scheduler.save_ahead()
+        self._carry_out(operations)
+        return bool(operations)
 
     def stats(self) -> EngineStats:
         scheduler = self._scheduler

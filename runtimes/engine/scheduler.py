@@ -23,8 +23,10 @@ from runtimes.engine.sequence import UNPLACED, Sequence
 SHARE_AT_LEAST_TOKENS = 16
 # A retained cell slows every later row: attention passes over it. Measured on a 135M model, two cores: for each row,
 # 1/19,000 of what computing the cell again costs, 1/5,000 with 12,000 cells; 16 finished streams of 134 tokens make
-# the next 16 some 9 % slower. Copying a cell to host memory costs 1/170, so it is moved there soon.
-RETAIN_FOR_WORK_TOKENS = 128
+# the next 16 some 9 % slower. So it leaves soon once host memory has a copy. To make the copy costs 1/170 of computing
+# a cell, and 1/30 where memory is fresh; better in a moment without work, which an agent leaves between its steps.
+RETAIN_SAVED_FOR_WORK_TOKENS = 128
+RETAIN_FOR_WORK_TOKENS = 512
 # Without host memory to move it to, it stays as long as pays when one in twenty is used again.
 RETAIN_WITHOUT_ARCHIVE_FOR_WORK_TOKENS = 1024
 # Room that a newcomer leaves each running stream, so that it does not have to step back right after its prefill.
@@ -101,6 +103,7 @@ class Scheduler:
         self.preemptions = 0
         self.archive = Archive(limits.archive_tokens)
         self._retain_for = RETAIN_FOR_WORK_TOKENS if limits.archive_tokens else RETAIN_WITHOUT_ARCHIVE_FOR_WORK_TOKENS
+        self._saved_slots: set[int] = set()  # of retained sequences that have a copy
         self._refused = False  # the last batch did not fit after all
         self.work_tokens = 0
         self._tree = PrefixTree()
@@ -173,6 +176,17 @@ class Scheduler:
                 self._free(plan, sequence.slot)
             sequence.slot = UNPLACED
         return plan.operations
+
+    def save_ahead(self) -> list[Operation]:
+        """Copies one retained sequence to host memory; it stays here too. None: all that fit are there."""
+        for slot, (tokens, _) in self._retained.items():
+            if len(tokens) > self.archive.free_tokens:  # nothing is pushed out for this
+                continue
+            key, forgotten = self.archive.put(tokens)
+            self._saved_slots.add(slot)
+            if key is not None:
+                return [*(Forget(old) for old in forgotten), Save(slot, key)]
+        return []
 
     def _admit(self, plan: Plan) -> None:
         passed_over: list[Sequence] = []
@@ -294,7 +308,9 @@ class Scheduler:
     def _forget_expensive(self, plan: Plan) -> None:
         while self._retained:
             slot, (_, used) = next(iter(self._retained.items()))
-            if self.work_tokens - used <= self._retain_for:
+            if self.work_tokens - used <= (
+                RETAIN_SAVED_FOR_WORK_TOKENS if slot in self._saved_slots else self._retain_for
+            ):
                 return
             self._dismiss(plan, slot)
 
@@ -314,6 +330,7 @@ class Scheduler:
 
     def _free(self, plan: Plan, slot: int) -> None:
         self._retained.pop(slot, None)
+        self._saved_slots.discard(slot)
         self._tree.remove(slot)
         self._computed.pop(slot, None)
         self.cells.truncate(slot, 0)

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from runtimes.contracts import BackendError, KVCacheFullError, Logits, ModelInfo, Row
+from runtimes.contracts import BackendError, KVCacheFullError, Logits, ModelInfo, Row, SavedCells
 
 BOS, EOS = 256, 257
 N_VOCAB = 258
@@ -96,10 +96,10 @@ class FakeBackend:
                 self._cells[cell] = None
         del held[n_tokens:]
 
-    def save(self, sequence: int) -> bytes:
+    def save(self, sequence: int) -> SavedCells:
         return np.array(self.tokens_of(sequence), dtype=np.int32).tobytes()
 
-    def restore(self, sequence: int, state: bytes) -> None:
+    def restore(self, sequence: int, state: SavedCells) -> None:
         if self._sequences.get(sequence):
             raise BackendError(f"sequence {sequence} is not empty")
         tokens = np.frombuffer(state, dtype=np.int32).tolist()

@@ -45,6 +45,8 @@ from runtimes.worker.warm_up import warm_up
 PREPARING_THREADS = 4
 # A thread that holds the interpreter yields it to the step loop after this long (Python's default is 5 ms).
 SWITCH_INTERVAL_S = 0.001
+# An agent's next step comes sooner than this, or much later.
+SAVE_WHEN_IDLE_FOR_S = 0.05
 STATS_EVERY_S = 0.1  # and whenever a sequence comes or goes
 
 
@@ -116,11 +118,16 @@ class Worker:
     def _take_commands(self, engine: Engine) -> bool:
         """Carries out what has arrived; waits for something when there is no work. Whether anything came."""
         changed = False
+        saved = False  # all there is to save
         while True:
+            waits = engine.idle and not changed
             try:
-                command = self._inbox.get(block=engine.idle and not changed)
+                command = self._inbox.get(waits, None if saved else SAVE_WHEN_IDLE_FOR_S)
             except queue.Empty:
-                return changed
+                if not waits:
+                    return changed
+                saved = not engine.save_ahead()
+                continue
             changed = True
             match command:
                 case _Submit(jobs=jobs):

@@ -7,7 +7,7 @@ import pytest
 
 from appliance.protocol import Started
 from runtimes.engine.archive import Archive
-from runtimes.engine.scheduler import RETAIN_FOR_WORK_TOKENS
+from runtimes.engine.scheduler import RETAIN_FOR_WORK_TOKENS, RETAIN_SAVED_FOR_WORK_TOKENS
 from tests.contract.engine_driver import Clock, Drive, StrictBackend, alone, job
 
 
@@ -60,6 +60,37 @@ def test_a_finished_sequence_slows_others_for_a_short_while_only() -> None:
         driven.step()
     assert driven.engine.stats().retained_sequences == 1  # the newer one
     assert driven.engine.stats().archived_tokens == len(PREFIX) + 3
+
+
+def test_what_was_saved_ahead_leaves_the_cache_sooner() -> None:
+    driven = drive(archive_tokens=4096)
+    driven.submit(job("first", PREFIX, max_tokens=4)).drain()
+    assert driven.engine.save_ahead()
+    driven.submit(job("other", "x" * 20, max_tokens=RETAIN_SAVED_FOR_WORK_TOKENS + 10)).drain()
+    assert driven.engine.stats().retained_sequences == 1
+    check_saved(driven)
+
+
+def test_what_was_saved_ahead_needs_no_copy_later() -> None:
+    driven = drive(archive_tokens=4096)
+    driven.submit(job("first", PREFIX, max_tokens=4)).drain()
+    driven.submit(job("second", "another " + PREFIX, max_tokens=4)).drain()
+    assert [driven.engine.save_ahead() for _ in range(3)] == [True, True, False]
+    assert driven.engine.stats().retained_sequences == 2
+    check_saved(driven)
+    saved = dict(driven.engine._saved)
+    driven.drop_retained()
+    assert driven.engine._saved == saved
+    driven.submit(job("third", PREFIX, max_tokens=4)).drain()
+    assert cached(driven, "third") == len(PREFIX) - 1
+
+
+def test_saving_ahead_pushes_nothing_out_and_ends() -> None:
+    driven = drive(archive_tokens=250)
+    for name in "abcd":
+        driven.submit(job(name, name * 100, max_tokens=4)).drain()
+    assert [driven.engine.save_ahead() for _ in range(3)] == [True, True, False]
+    check_saved(driven)
 
 
 def test_a_whole_conversation_goes_on_from_host_memory() -> None:
