@@ -4,10 +4,10 @@ An exact mirror of what the backend holds, so that the engine knows before a for
 It knows token counts only, no tokens.
 """
 
+from array import array
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 
 class CellLedger:
@@ -18,7 +18,7 @@ class CellLedger:
         self._references = np.zeros(capacity, dtype=np.int32)
         self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)  # a stack; its top is at `free - 1`
         self.free = capacity
-        self._cells: dict[int, npt.NDArray[np.int32]] = {}
+        self._cells: dict[int, array[int]] = {}  # of type "i"; it grows by one in each step of a stream
 
     @property
     def used(self) -> int:
@@ -33,30 +33,29 @@ class CellLedger:
         in_use = np.zeros(self.capacity, dtype=bool)
         for sequence, n_tokens in parts:
             if sequence in self._cells:
-                in_use[self._cells[sequence][:n_tokens]] = True
+                in_use[np.array(self._cells[sequence][:n_tokens])] = True
         return int(in_use.sum())
 
     def extend(self, sequence: int, n_tokens: int) -> None:
         if n_tokens > self.free:
             raise ValueError(f"{n_tokens} cells wanted, {self.free} free")
-        taken = self._free[self.free - n_tokens : self.free].copy()
+        taken = self._free[self.free - n_tokens : self.free]
         self.free -= n_tokens
         self._references[taken] = 1
-        cells = self._cells.get(sequence)
-        self._cells[sequence] = taken if cells is None else np.concatenate((cells, taken))
+        self._cells.setdefault(sequence, array("i")).frombytes(taken.tobytes())
 
     def fork(self, source: int, target: int, n_tokens: int) -> None:
-        shared = self._cells[source][:n_tokens].copy()
+        shared = self._cells[source][:n_tokens]
         if len(shared) != n_tokens or target in self._cells:
             raise ValueError(f"cannot share {n_tokens} cells of sequence {source} with {target}")
-        self._references[shared] += 1
+        self._references[np.array(shared)] += 1
         self._cells[target] = shared
 
     def truncate(self, sequence: int, n_tokens: int) -> None:
         cells = self._cells.get(sequence)
         if cells is None:
             return
-        dropped = cells[n_tokens:]
+        dropped = np.array(cells[n_tokens:], dtype=np.int32)
         self._references[dropped] -= 1
         freed = dropped[self._references[dropped] == 0]
         self._free[self.free : self.free + len(freed)] = freed
@@ -64,4 +63,4 @@ class CellLedger:
         if n_tokens == 0:
             del self._cells[sequence]
         else:
-            self._cells[sequence] = cells[:n_tokens]
+            del cells[n_tokens:]

@@ -64,25 +64,13 @@ class LlamaCppBackend:
             raise KVCacheFullError(f"no room for {len(rows)} tokens")
         if status != 0:
             raise BackendError(f"llama_decode failed with status {status}: {self._log.last_error or 'no reason given'}")
-        addresses = [
-            ctypes.cast(lib.llama_get_logits_ith(self._context, i), ctypes.c_void_p).value
-            for i, row in enumerate(rows)
-            if row.logits
-        ]
-        if not addresses:
+        wanted = sum(row.logits for row in rows)
+        if not wanted:
             return np.empty((0, n_vocab), dtype=np.float32)
-        first = addresses[0]
-        if first is None:
+        logits = lib.llama_get_logits(self._context)  # of the rows that asked, in their order, without gaps
+        if not logits:
             raise BackendError("llama.cpp gave no logits")
-        row_bytes = n_vocab * 4
-        if all(address == first + i * row_bytes for i, address in enumerate(addresses)):
-            return self._view(first, len(addresses))  # the usual case: no copy
-        return np.concatenate([self._view(address or 0, 1) for address in addresses])
-
-    def _view(self, address: int, n: int) -> Logits:
-        buffer = (ctypes.c_float * (n * self._info.n_vocab)).from_address(address)
-        logits: Logits = np.ctypeslib.as_array(buffer).reshape(n, self._info.n_vocab)
-        return logits
+        return np.ctypeslib.as_array(logits, (wanted, n_vocab))
 
     def fork(self, source: int, target: int, n_tokens: int) -> None:
         lib.llama_memory_seq_cp(self._memory, source, target, 0, n_tokens)
