@@ -56,5 +56,6 @@ def _message(flight: str, request: Request) -> Generate:
         sampling=request.sampling,
         stopping=request.stopping,
         logprobs=request.logprobs,
+        constraint=request.constraint,
         echo=request.echo,
     )

@@ -102,6 +102,15 @@ class Stopping:
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """The form that an answer must have, whatever the model would rather say."""
+
+    kind: Literal["json_schema", "regex", "lark"]
+    text: str  # the schema as JSON; the pattern, of the whole answer; the grammar in llguidance's variant of Lark
+    field: str  # of the request: the one to name when it cannot be kept
+
+
+@dataclass(frozen=True, slots=True)
 class Hints:
     """What the agent says about a step; see INTERFACE "Request hints"."""
 
@@ -122,6 +131,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     stopping: Stopping = field(default_factory=Stopping)
     logprobs: int | None = None  # None: off; k: each token's own and the k most likely
+    constraint: Constraint | None = None
     stream: bool = False
     include_usage: bool = False  # a last stream chunk with usage
     echo: bool = False  # /v1/completions: the prompt's text comes first

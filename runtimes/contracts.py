@@ -13,6 +13,7 @@ import numpy.typing as npt
 Logits = npt.NDArray[np.float32]
 TokenArray = npt.NDArray[np.int32]
 SavedCells = bytes | memoryview
+Allowed = npt.NDArray[np.bool_]
 
 
 class BackendError(Exception):
@@ -25,6 +26,10 @@ class ModelLoadError(BackendError):
 
 class KVCacheFullError(Exception):
     """No room for this batch in the KV cache. Nothing was computed; free some cells and try again."""
+
+
+class ConstraintError(Exception):
+    """What an answer must look like cannot be followed any further; the message is for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,22 @@ class Row:
     position: int
     sequence: int
     logits: bool  # whether the engine wants the distribution after this token
+
+
+class TokenConstraint(Protocol):
+    """Where one choice stands in what it must look like. One thread uses it at a time."""
+
+    def fork(self) -> "TokenConstraint":
+        """Another one, at the same place, for another choice."""
+        ...
+
+    def allowed(self) -> Allowed:
+        """Which tokens may come next: shape (n_vocab,), at least one of them true. Raises `ConstraintError`."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """The token that came. Raises `ConstraintError`."""
+        ...
 
 
 class Backend(Protocol):

@@ -5,12 +5,21 @@ One thread drives it. It knows no processes, no sockets and no templates; time i
 
 import secrets
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from appliance.protocol import Delta, Event, Failed, Finished, FinishReason, Started
-from runtimes.contracts import Backend, BackendError, KVCacheFullError, Logits, SavedCells
+from runtimes.contracts import (
+    Allowed,
+    Backend,
+    BackendError,
+    ConstraintError,
+    KVCacheFullError,
+    Logits,
+    SavedCells,
+)
 from runtimes.engine.logprobs import token_logprob
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Restore, Save, Scheduler, Truncate
@@ -60,6 +69,7 @@ class Engine:
         self._saved: dict[int, SavedCells] = {}  # cells in host memory, by the scheduler's keys
         self.step_time = StepTime(step_target_s, info.max_batch_tokens)
         self._end_tokens = frozenset(info.end_tokens)
+        self._helper = ThreadPoolExecutor(1, thread_name_prefix="constraints")
         self._jobs: dict[str, list[Sequence]] = {}
         self._steps = self._prompt_tokens = self._computed_prompt_tokens = self._cached_prompt_tokens = 0
         self._generated_tokens = 0
@@ -92,6 +102,7 @@ class Engine:
                 arrived_s=self._clock(),
                 tokens=list(job.prompt),
                 max_length=length,
+                constraint=job.constraint.fork() if job.constraint is not None else None,
             )
             siblings.append(sequence)
             self._scheduler.add(sequence)
@@ -110,6 +121,7 @@ class Engine:
         self._carry_out(plan.operations)
         if not plan.rows:
             return []
+        allowed = self._allowed_next(plan.sampled)
         try:
             logits = self._backend.forward(plan.rows)
         except KVCacheFullError as error:
@@ -125,7 +137,7 @@ class Engine:
         self._scheduler.commit(plan)
         self._computed_prompt_tokens += len(plan.rows) - plan.decode_rows
         for sequence, row in zip(sampled, logits, strict=True):
-            news = self._advance(sequence, row)
+            news = self._advance(sequence, row, allowed.get(sequence))
             events.extend((sequence.job.id, event) for event in news)
             if news and isinstance(news[-1], Finished | Failed):
                 # What a broken distribution came from must not become another request's prefix.
@@ -189,14 +201,24 @@ class Engine:
             prompt_text=sequence.job.prompt_text,
         )
 
-    def _advance(self, sequence: Sequence, logits: Logits) -> list[Event]:
+    def _allowed_next(self, sampled: list[Sequence]) -> dict[Sequence, "Future[Allowed]"]:
+        """What constrained sequences may say next, being found in another thread while the model computes."""
+        return {s: self._helper.submit(s.constraint.allowed) for s in sampled if s.constraint is not None}
+
+    def _advance(self, sequence: Sequence, logits: Logits, allowed: "Future[Allowed] | None") -> list[Event]:
         """Draws a sequence's next token; says what can be shown of it, and whether that was the last."""
         job, stopping = sequence.job, sequence.job.stopping
-        may_end = sequence.generated >= stopping.min_tokens and not stopping.ignore_eos
+        # An answer that must have a form ends where the form does.
+        may_end = allowed is not None or (sequence.generated >= stopping.min_tokens and not stopping.ignore_eos)
         try:
-            token = sequence.sampler.draw(logits, may_end=may_end)
+            only = None if allowed is None else allowed.result()
+            token = sequence.sampler.draw(logits, may_end=may_end, allowed=only)
+            if sequence.constraint is not None:
+                sequence.constraint.accept(token)
         except BackendError as error:
             return [Failed(sequence.choice, "engine_crashed", str(error))]
+        except ConstraintError as error:
+            return [Failed(sequence.choice, "invalid_request", str(error))]
         logprob = None
         if job.logprobs is not None:
             logprob = token_logprob(logits, token, job.logprobs, self._token_bytes)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from appliance.protocol import Sampling
-from runtimes.contracts import BackendError, Logits
+from runtimes.contracts import Allowed, BackendError, Logits
 
 # Below this a temperature is greedy: dividing float32 logits by less overflows, and the draw is certain anyway.
 GREEDY_BELOW = 1e-4
@@ -42,12 +42,14 @@ class Sampler:
         self._penalized = sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         self._plain = not (repeats or self._penalized or len(self._bias) or len(self._forbidden))
 
-    def draw(self, logits: Logits, *, may_end: bool) -> int:
+    def draw(self, logits: Logits, *, may_end: bool, allowed: Allowed | None = None) -> int:
         """One token from `logits` (shape: n_vocab), which are left as they are.
 
-        `may_end` lifts the ban on end tokens. Raises `BackendError` when the model gave no usable number.
+        `may_end` lifts the ban on end tokens; of others than the `allowed` ones none is drawn. Raises `BackendError` when the model gave no usable number.
         """
         adjusted = logits if self._plain else self._adjust(logits, may_end=may_end)
+        if allowed is not None:
+            adjusted = np.where(allowed, adjusted, np.float32(-np.inf))
         best = int(adjusted.argmax())
         if not np.isfinite(adjusted[best]):
             raise BackendError("the model produced logits that are not numbers")

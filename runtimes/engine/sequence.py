@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from appliance.protocol import Delta, Sampling, Stopping, TokenLogprob
-from runtimes.contracts import TokenArray
+from runtimes.contracts import TokenArray, TokenConstraint
 from runtimes.engine.detokenizer import Detokenizer
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.stop_matcher import StopMatcher
@@ -24,6 +24,7 @@ class Job:
     n: int = 1
     first_choice: int = 0  # index of its first choice in the request's answer
     logprobs: int | None = None
+    constraint: TokenConstraint | None = None  # each choice follows a fork of it
     prompt_text: str | None = None  # given back with `Started`
 
 
@@ -36,6 +37,7 @@ class Sequence:
     arrived_s: float
     tokens: list[int]  # the prompt and what was generated
     max_length: int  # of `tokens`
+    constraint: TokenConstraint | None = None
     slot: int = UNPLACED
     computed: int = 0  # tokens whose KV is in the cache; the first `computed` of `tokens`
     cached_tokens: int = 0

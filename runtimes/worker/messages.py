@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 
 from appliance import protocol
-from appliance.protocol import Event, Prompt, Sampling, Stopping
+from appliance.protocol import Constraint, Event, Prompt, Sampling, Stopping
 from runtimes.contracts import ModelInfo
 from runtimes.engine import EngineStats
 
@@ -41,6 +41,7 @@ class Generate:
     sampling: Sampling
     stopping: Stopping
     logprobs: int | None = None
+    constraint: Constraint | None = None
     echo: bool = False
 
 
@@ -129,6 +130,7 @@ _CLASSES: dict[str, type[Any]] = {
         ModelInfo, EngineStats,
         protocol.TextPart, protocol.ImagePart, protocol.ToolCall, protocol.Message,
         protocol.ChatPrompt, protocol.TextPrompt, protocol.TokenPrompt, protocol.Sampling, protocol.Stopping,
+        protocol.Constraint,
         protocol.TokenLogprob, protocol.Started, protocol.Delta, protocol.Finished, protocol.Failed,
     )
 }  # fmt: skip

@@ -17,6 +17,7 @@ from appliance.api.openai.generation import (
     GenerationFields,
 )
 from appliance.api.openai.messages import Messages, to_protocol
+from appliance.api.openai.structure import constraint
 from appliance.api.openai.template_kwargs import TemplateKwargs
 from appliance.api.openai.validation import Body, refuse, validated
 from appliance.errors import InvalidRequest
@@ -51,16 +52,6 @@ _RULES: Final[list[JsonValue]] = [
 ]
 
 
-class TextResponseFormat(Body):
-    type: Literal["text"]
-
-
-def _no_structure(value: Any) -> Any:
-    if isinstance(value, dict) and value.get("type") in ("json_object", "json_schema"):
-        raise refuse(unsupported("response_format"))
-    return value
-
-
 def _no_audio(value: Any) -> Any:
     if isinstance(value, list) and "audio" in value:
         raise refuse(unsupported("modalities"))
@@ -88,7 +79,6 @@ class ChatCompletionRequest(GenerationFields):
     tool_choice: _NoCall | None = refused("tool_choice")
     functions: _Tools | None = refused("functions")
     function_call: _NoCall | None = refused("function_call")
-    response_format: Annotated[TextResponseFormat, BeforeValidator(_no_structure)] | None = refused("response_format")
     modalities: (
         Annotated[list[Literal["text"]], Field(min_length=1, fail_fast=True), BeforeValidator(_no_audio)] | None
     ) = refused("modalities")
@@ -137,6 +127,7 @@ def parse_chat(body: object, headers: Mapping[str, str], request_id: str) -> Req
             max_tokens_field="max_tokens" if fields.max_tokens else "max_completion_tokens",
         ),
         logprobs=_logprobs(fields),
+        constraint=constraint(fields.response_format, fields.structured_outputs),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
         hints=parse_hints(headers, fields.metadata, fields.service_tier),

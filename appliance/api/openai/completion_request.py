@@ -14,6 +14,7 @@ from appliance.api.openai.generation import (
     STREAM_OPTIONS_NEED_STREAM,
     GenerationFields,
 )
+from appliance.api.openai.structure import constraint
 from appliance.api.openai.validation import Text, branch, branch_by, validated
 from appliance.errors import InvalidRequest
 from appliance.protocol import Prompt, Request, TextPrompt, TokenPrompt
@@ -115,6 +116,7 @@ def parse_completion(body: object, headers: Mapping[str, str], request_id: str) 
         sampling=fields.sampling(),
         stopping=fields.stopping(max_tokens=fields.max_tokens or DEFAULT_MAX_TOKENS),
         logprobs=fields.logprobs,
+        constraint=constraint(fields.response_format, fields.structured_outputs),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
         echo=bool(fields.echo),

@@ -33,7 +33,6 @@ REFUSED_FIELDS: Final[dict[str, str]] = {
     "tool_choice": 'the local models cannot call tools; leave it out or send "none"',
     "functions": 'the local models cannot call functions; leave them out or send "function_call": "none"',
     "function_call": 'the local models cannot call functions; leave it out or send "none"',
-    "response_format": 'answers are plain text; leave it out or send {"type": "text"}',
     "suffix": "the local models continue a text and cannot fill a gap in it",
     "stream_options.include_obfuscation": "chunks are not padded; leave it out or send false",
     "messages[].audio": "the local models read text only",

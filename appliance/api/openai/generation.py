@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, JsonValue, Tag, WithJsonSchema, fie
 
 from appliance.api.hints import METADATA_SCHEMA, ServiceTier
 from appliance.api.openai.field_support import ignored, refused, unsupported
+from appliance.api.openai.structure import ResponseFormat, StructuredOutputs
 from appliance.api.openai.validation import Body, Text, branch, branch_by, is_encodable, kind, refuse, shown
 from appliance.errors import InvalidRequest
 from appliance.protocol import Sampling, Stopping
@@ -119,6 +120,8 @@ class GenerationFields(Body):
     stream_options: StreamOptions | None = None
     metadata: Metadata | None = None
     service_tier: ServiceTier | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     user: Any = ignored("user")
 
     def sampling(self) -> Sampling:

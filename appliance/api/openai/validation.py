@@ -105,8 +105,8 @@ class Body(BaseModel):
     @classmethod
     def _only_known_fields(cls, data: Any) -> Any:
         """Like extra="forbid", and the message can name the field that was meant."""
-        known = cls.__pydantic_fields__
-        if isinstance(data, dict) and not data.keys() <= known.keys():
+        known = {field.alias or name for name, field in cls.__pydantic_fields__.items()}
+        if isinstance(data, dict) and not data.keys() <= known:
             name = next(name for name in data if name not in known)
             near = get_close_matches(str(name)[:_SHOWN_CHARACTERS], known, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
