@@ -207,14 +207,9 @@ class Engine:
 
     def _advance(self, sequence: Sequence, logits: Logits, allowed: "Future[Allowed] | None") -> list[Event]:
         """Draws a sequence's next token; says what can be shown of it, and whether that was the last."""
-        job, stopping = sequence.job, sequence.job.stopping
-        # An answer that must have a form ends where the form does.
-        may_end = allowed is not None or (sequence.generated >= stopping.min_tokens and not stopping.ignore_eos)
+        job = sequence.job
         try:
-            only = None if allowed is None else allowed.result()
-            token = sequence.sampler.draw(logits, may_end=may_end, allowed=only)
-            if sequence.constraint is not None:
-                sequence.constraint.accept(token)
+            token = self._draw(sequence, logits, None if allowed is None else allowed.result())
         except BackendError as error:
             return [Failed(sequence.choice, "engine_crashed", str(error))]
         except ConstraintError as error:
@@ -244,6 +239,16 @@ class Engine:
             return self._end(sequence, shown, reason, everything=True)
         delta = sequence.release(shown)
         return [delta] if delta else []
+
+    def _draw(self, sequence: Sequence, logits: Logits, allowed: Allowed | None) -> int:
+        stopping = sequence.job.stopping
+        if sequence.constraint is None:
+            may_end = sequence.generated >= stopping.min_tokens and not stopping.ignore_eos
+            return sequence.sampler.draw(logits, may_end=may_end)
+        # An answer that must have a form ends where the form does.
+        token = sequence.sampler.draw(logits, may_end=True, allowed=allowed)
+        sequence.constraint.accept(token)
+        return token
 
     def _end(self, sequence: Sequence, shown: str, reason: FinishReason, *, everything: bool) -> list[Event]:
         delta: Delta | None = sequence.release(shown, everything=everything)

@@ -45,7 +45,8 @@ class Sampler:
     def draw(self, logits: Logits, *, may_end: bool, allowed: Allowed | None = None) -> int:
         """One token from `logits` (shape: n_vocab), which are left as they are.
 
-        `may_end` lifts the ban on end tokens; of others than the `allowed` ones none is drawn. Raises `BackendError` when the model gave no usable number.
+        `may_end` lifts the ban on end tokens; of others than the `allowed` ones none is drawn. Raises `BackendError`
+        when the model gave no usable number.
         """
         adjusted = logits if self._plain else self._adjust(logits, may_end=may_end)
         if allowed is not None:

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Protocol
 
-from appliance.protocol import ChatPrompt, ErrorCode, Prompt, Stopping, TextPrompt
-from runtimes.contracts import Backend
+from appliance.protocol import ChatPrompt, Constraint, ErrorCode, Prompt, Stopping, TextPrompt
+from runtimes.constraints import InvalidConstraintError
+from runtimes.contracts import Backend, TokenConstraint
 from runtimes.templates.result import Rendered, TemplateError
 
 
@@ -25,9 +26,14 @@ class Renderer(Protocol):
     def render(self, prompt: ChatPrompt, *, add_generation_prompt: bool = True) -> Rendered: ...
 
 
+class Constraints(Protocol):
+    def compile(self, constraint: Constraint) -> TokenConstraint: ...
+
+
 class Prompts:
-    def __init__(self, backend: Backend, renderer: Renderer) -> None:
+    def __init__(self, backend: Backend, renderer: Renderer, constraints: Constraints) -> None:
         self._backend = backend
+        self._constraints = constraints
         self._info = backend.info
         self._renderer = renderer
 
@@ -66,6 +72,16 @@ class Prompts:
         if not self._renderer.stop or not any(isinstance(prompt, ChatPrompt) for prompt in prompts):
             return stopping
         return replace(stopping, stop=(*stopping.stop, *self._renderer.stop))
+
+    def constraint(self, constraint: Constraint | None) -> TokenConstraint | None:
+        """Raises `PromptError` for one that cannot be kept."""
+        if constraint is None:
+            return None
+        try:
+            return self._constraints.compile(constraint)
+        except InvalidConstraintError as error:
+            message = f"'{constraint.field}' cannot be kept: {error}"
+            raise PromptError("invalid_request", message, constraint.field) from None
 
     def check_logit_bias(self, bias: tuple[tuple[int, float], ...]) -> None:
         for token, _ in bias:

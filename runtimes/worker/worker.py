@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.protocol import ChatPrompt, Prompt, TextPrompt
+from runtimes.constraints import ConstraintCompiler
 from runtimes.contracts import Backend, ModelLoadError
 from runtimes.engine import Engine, Job
 from runtimes.templates.client import TemplateRenderer
@@ -87,11 +88,13 @@ class Worker:
             {"bos_token": info.bos_token, "eos_token": info.eos_token},
             control_tokens=backend.control_tokens,
         )
+        constraints = ConstraintCompiler(backend)
         engine = Engine(backend, slots=load.slots, step_target_s=load.step_target_s, clock=time.monotonic)
         warm_up(engine, backend)
         self._send(Ready(info, time.monotonic() - began_s, renderer.problem, self._unconfined, engine.stats()))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        reader = threading.Thread(target=self._read, args=(backend, Prompts(backend, renderer)), daemon=True)
+        prompts = Prompts(backend, renderer, constraints)
+        reader = threading.Thread(target=self._read, args=(backend, prompts), daemon=True)
         reader.start()
         self._step_forever(engine)
 
@@ -170,6 +173,7 @@ class Worker:
 
     def _prepare(self, command: Generate, prompts: Prompts, backend: Backend) -> None:
         prompts.check_logit_bias(command.sampling.logit_bias)
+        constraint = prompts.constraint(command.constraint)
         stopping = prompts.stopping(command.prompts, command.stopping)
         jobs = tuple(
             Job(
@@ -180,6 +184,7 @@ class Worker:
                 n=command.n,
                 first_choice=i * command.n,
                 logprobs=command.logprobs,
+                constraint=constraint,
                 prompt_text=_echo(prompt, backend) if command.echo else None,
             )
             for i, prompt in enumerate(command.prompts)

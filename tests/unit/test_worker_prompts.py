@@ -3,6 +3,7 @@
 import pytest
 
 from appliance.protocol import ChatPrompt, Message, Prompt, Stopping, TextPart, TextPrompt, TokenPrompt
+from runtimes.constraints import ConstraintCompiler
 from runtimes.fake import FakeBackend
 from runtimes.fake.backend import BOS, EOS
 from runtimes.templates.result import Rendered, Segment, TemplateError
@@ -23,7 +24,8 @@ class Renderer:
 
 
 def prompts(outcome: Rendered | TemplateError | None = None, stop: tuple[str, ...] = ()) -> Prompts:
-    return Prompts(FakeBackend(context_tokens=32), Renderer(outcome or Rendered((), "as-given"), stop))
+    backend = FakeBackend(context_tokens=32)
+    return Prompts(backend, Renderer(outcome or Rendered((), "as-given"), stop), ConstraintCompiler(backend))
 
 
 CHAT = ChatPrompt((Message("user", (TextPart("hi"),)),))

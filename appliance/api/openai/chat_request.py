@@ -19,7 +19,7 @@ from appliance.api.openai.generation import (
 from appliance.api.openai.messages import Messages, to_protocol
 from appliance.api.openai.structure import constraint
 from appliance.api.openai.template_kwargs import TemplateKwargs
-from appliance.api.openai.validation import Body, refuse, validated
+from appliance.api.openai.validation import refuse, validated
 from appliance.errors import InvalidRequest
 from appliance.protocol import ChatPrompt, Request
 

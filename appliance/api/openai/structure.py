@@ -72,9 +72,9 @@ class StructuredOutputs(Body):
     regex: Annotated[Text, Field(min_length=1, max_length=MAX_PATTERN_CHARACTERS)] | None = Field(
         None, description="Of the whole answer, in the syntax of Rust's regex crate."
     )
-    choice: Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=MAX_CHOICES)] | None = (
-        None
-    )
+    choice: (
+        Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=MAX_CHOICES)] | None
+    ) = None
     grammar: Annotated[Text, Field(min_length=1, max_length=MAX_GRAMMAR_CHARACTERS)] | None = Field(
         None, description="In llguidance's variant of Lark."
     )

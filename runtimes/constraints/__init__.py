@@ -1,0 +1,5 @@
+"""Answers that must have a form: JSON of a schema, a pattern, a grammar. Compiled and followed by llguidance."""
+
+from runtimes.constraints.compiler import ConstraintCompiler, InvalidConstraintError
+
+__all__ = ["ConstraintCompiler", "InvalidConstraintError"]
