@@ -25,11 +25,11 @@ def too_large(schema: Any) -> str | None:
         part = pending.pop()
         if not isinstance(part, dict):
             continue
-        properties = part.get("properties")
+        properties = part.get("properties", {})
         if isinstance(properties, dict):
-            total += len(properties)
             required = part.get("required")
             names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+            total += len(properties.keys() | names)
             optional = len(properties.keys() - names)
             if optional > MAX_OPTIONAL_PROPERTIES:
                 return (

@@ -5,14 +5,13 @@ One thread drives it. It knows no processes, no sockets and no templates; time i
 
 import secrets
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
 
 from appliance.protocol import Delta, Event, Failed, Finished, FinishReason, Started
 from runtimes.contracts import (
-    Allowed,
     Backend,
     BackendError,
     ConstraintError,
@@ -23,13 +22,15 @@ from runtimes.contracts import (
 from runtimes.engine.logprobs import token_logprob
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Restore, Save, Scheduler, Truncate
-from runtimes.engine.sequence import Job, Sequence
+from runtimes.engine.sequence import UNPLACED, Job, Sequence
 from runtimes.engine.step_time import StepTime
 from runtimes.engine.stop_matcher import StopMatcher
 
 # A stream that has just begun lets the prompts that came with it have their first tokens too, for so long at most.
 # Of 16 prompts at once the last waited 1.11 times as long as in the C++ server with it, 1.31 times without (5 pairs).
 FIRST_PAUSE_S = 1.0
+HELPERS = 4  # threads that follow constraints; one that takes its time must not hold up the others
+LONGEST_WAIT_S = 0.05  # for them, while the model has nothing to compute and a command may come
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Engine:
         self._saved: dict[int, SavedCells] = {}  # cells in host memory, by the scheduler's keys
         self.step_time = StepTime(step_target_s, info.max_batch_tokens)
         self._end_tokens = frozenset(info.end_tokens)
-        self._helper = ThreadPoolExecutor(1, thread_name_prefix="constraints")
+        self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="constraints")
+        self._undrawn: dict[Sequence, Logits] = {}  # computed, while it is not known what they may say
         self._jobs: dict[str, list[Sequence]] = {}
         self._steps = self._prompt_tokens = self._computed_prompt_tokens = self._cached_prompt_tokens = 0
         self._generated_tokens = 0
@@ -114,14 +116,17 @@ class Engine:
     def step(self) -> list[tuple[str, Event]]:
         """One forward pass and what came of it, by job. Raises `BackendError` when the model is beyond use."""
         began_s = self._clock()
+        events = self._draw_late()
         running = self._scheduler.running
         patient = [s for s in running if s.generated == 1 and began_s - s.first_token_s < FIRST_PAUSE_S]
         streams = sum(s.decoding for s in running) - len(patient)
         plan = self._scheduler.schedule(self.step_time.prefill_rows(streams), patient)
         self._carry_out(plan.operations)
         if not plan.rows:
-            return []
-        allowed = self._allowed_next(plan.sampled)
+            if self._undrawn:  # there is nothing else to do
+                wait([s.allowed for s in self._undrawn if s.allowed], LONGEST_WAIT_S, FIRST_COMPLETED)
+            return events
+        self._look_ahead(plan.sampled)
         try:
             logits = self._backend.forward(plan.rows)
         except KVCacheFullError as error:
@@ -129,20 +134,16 @@ class Engine:
             if not operations:
                 raise BackendError(f"one sequence alone does not fit the KV cache: {error}") from error
             self._carry_out(operations)
-            return []
-        events: list[tuple[str, Event]] = [
-            (s.job.id, self._start(s, began_s)) for s in self._scheduler.running if not s.started
-        ]
+            return events
+        events += [(s.job.id, self._start(s, began_s)) for s in self._scheduler.running if not s.started]
         sampled = plan.sampled
         self._scheduler.commit(plan)
         self._computed_prompt_tokens += len(plan.rows) - plan.decode_rows
         for sequence, row in zip(sampled, logits, strict=True):
-            news = self._advance(sequence, row, allowed.get(sequence))
-            events.extend((sequence.job.id, event) for event in news)
-            if news and isinstance(news[-1], Finished | Failed):
-                # What a broken distribution came from must not become another request's prefix.
-                self._carry_out(self._scheduler.finish([sequence], retain=isinstance(news[-1], Finished)))
-                self._leave(sequence)
+            if sequence.allowed is None or sequence.allowed.done():
+                events += self._draw_next(sequence, row)
+            else:
+                self._undrawn[sequence] = row.copy()
         self._steps += 1
         self._last_step_s = self._clock() - began_s
         if plan.decode_rows * 2 <= len(plan.rows):  # a row of a stream costs more than a prompt's: it has logits
@@ -201,15 +202,36 @@ class Engine:
             prompt_text=sequence.job.prompt_text,
         )
 
-    def _allowed_next(self, sampled: list[Sequence]) -> dict[Sequence, "Future[Allowed]"]:
-        """What constrained sequences may say next, being found in another thread while the model computes."""
-        return {s: self._helper.submit(s.constraint.allowed) for s in sampled if s.constraint is not None}
+    def _look_ahead(self, sampled: list[Sequence]) -> None:
+        """Lets other threads find out, while the model computes, what constrained sequences may say next."""
+        for sequence in sampled:
+            if sequence.constraint is not None and sequence.allowed is None:
+                sequence.allowed = self._helpers.submit(sequence.constraint.allowed)
 
-    def _advance(self, sequence: Sequence, logits: Logits, allowed: "Future[Allowed] | None") -> list[Event]:
+    def _draw_late(self) -> list[tuple[str, Event]]:
+        """Goes on with sequences whose constraint took longer than a step, which nobody else has waited for."""
+        events: list[tuple[str, Event]] = []
+        for sequence, row in list(self._undrawn.items()):
+            if sequence.slot == UNPLACED or sequence.rows_left:  # it had to step back, and will be computed again
+                del self._undrawn[sequence]
+            elif sequence.allowed is not None and sequence.allowed.done():
+                del self._undrawn[sequence]
+                events += self._draw_next(sequence, row)
+        return events
+
+    def _draw_next(self, sequence: Sequence, logits: Logits) -> list[tuple[str, Event]]:
+        news = self._advance(sequence, logits)
+        if news and isinstance(news[-1], Finished | Failed):
+            # What a broken distribution came from must not become another request's prefix.
+            self._carry_out(self._scheduler.finish([sequence], retain=isinstance(news[-1], Finished)))
+            self._leave(sequence)
+        return [(sequence.job.id, event) for event in news]
+
+    def _advance(self, sequence: Sequence, logits: Logits) -> list[Event]:
         """Draws a sequence's next token; says what can be shown of it, and whether that was the last."""
         job = sequence.job
         try:
-            token = self._draw(sequence, logits, None if allowed is None else allowed.result())
+            token = self._draw(sequence, logits)
         except BackendError as error:
             return [Failed(sequence.choice, "engine_crashed", str(error))]
         except ConstraintError as error:
@@ -240,13 +262,14 @@ class Engine:
         delta = sequence.release(shown)
         return [delta] if delta else []
 
-    def _draw(self, sequence: Sequence, logits: Logits, allowed: Allowed | None) -> int:
+    def _draw(self, sequence: Sequence, logits: Logits) -> int:
         stopping = sequence.job.stopping
-        if sequence.constraint is None:
+        if sequence.constraint is None or sequence.allowed is None:
             may_end = sequence.generated >= stopping.min_tokens and not stopping.ignore_eos
             return sequence.sampler.draw(logits, may_end=may_end)
         # An answer that must have a form ends where the form does.
-        token = sequence.sampler.draw(logits, may_end=True, allowed=allowed)
+        allowed, sequence.allowed = sequence.allowed, None
+        token = sequence.sampler.draw(logits, may_end=True, allowed=allowed.result())
         sequence.constraint.accept(token)
         return token
 

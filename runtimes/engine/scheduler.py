@@ -129,14 +129,15 @@ class Scheduler:
         if not (self._refused and self.running):  # whoever stepped back must not come straight back
             self._admit(plan)
         self._refused = False
-        resting = patient if any(not sequence.decoding for sequence in self.running) else ()
+        resting = patient if any(not s.decoding and s.rows_left for s in self.running) else ()
         for sequence in list(self.running):
             if sequence.decoding and sequence not in resting and self._make_room(plan, for_=sequence):
                 self._put(plan, sequence, 1)
                 plan.decode_rows += 1
         prefill_rows -= max(0, plan.decode_rows - streams)  # a resumed stream whose cells were all still there
         self._prefill(plan, prefill_rows)
-        while self.running and not plan.rows:  # prompts hold all cells between them: the newest steps back
+        # Prompts may hold all cells between them: then the newest steps back.
+        while not plan.rows and any(sequence.rows_left for sequence in self.running):
             self._preempt(plan, self.running[-1])
             self._prefill(plan, prefill_rows)
         return plan
@@ -190,7 +191,7 @@ class Scheduler:
 
     def _admit(self, plan: Plan) -> None:
         passed_over: list[Sequence] = []
-        promised = sum(len(s.tokens) - s.computed for s in self.running if not s.decoding)
+        promised = sum(s.rows_left for s in self.running if not s.decoding)
         while self.waiting and len(self.running) < self.limits.slots:
             sequence = self.waiting.popleft()
             tokens = sequence.token_array()
@@ -264,7 +265,7 @@ class Scheduler:
         for sequence in self.running:
             if sequence.decoding or budget <= 0:
                 continue
-            wanted = min(len(sequence.tokens) - sequence.computed, budget)
+            wanted = min(sequence.rows_left, budget)
             self._evict_for(plan, wanted)
             n = min(wanted, self.cells.free)
             if n:

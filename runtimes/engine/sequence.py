@@ -1,11 +1,12 @@
 """One choice of one request on its way through the engine. Its numbers are tokens; it knows no backend."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from appliance.protocol import Delta, Sampling, Stopping, TokenLogprob
-from runtimes.contracts import TokenArray, TokenConstraint
+from runtimes.contracts import Allowed, TokenArray, TokenConstraint
 from runtimes.engine.detokenizer import Detokenizer
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.stop_matcher import StopMatcher
@@ -38,6 +39,7 @@ class Sequence:
     tokens: list[int]  # the prompt and what was generated
     max_length: int  # of `tokens`
     constraint: TokenConstraint | None = None
+    allowed: "Future[Allowed] | None" = None  # by the constraint, as its next token; being found
     slot: int = UNPLACED
     computed: int = 0  # tokens whose KV is in the cache; the first `computed` of `tokens`
     cached_tokens: int = 0
@@ -57,6 +59,11 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def rows_left(self) -> int:
+        """Its tokens that are still to be computed. None: its next token is to be drawn."""
+        return len(self.tokens) - self.computed
 
     @property
     def decoding(self) -> bool:

@@ -1,6 +1,7 @@
 """A constrained choice says only what it may, ends where its form ends, and disturbs nobody."""
 
 import re
+import threading
 from dataclasses import replace
 
 import pytest
@@ -72,7 +73,7 @@ class Breaking:
     def allowed(self) -> Allowed:
         if self._left == 0:
             raise ConstraintError("too complex, as the test ordered")
-        return COMPILER.compile(Constraint("regex", "[a-z]*", "regex")).allowed()
+        return COMPILER.compile(Constraint("regex", "[a-z]*", "regex")).fork().allowed()
 
     def accept(self, token: int) -> None:
         self._left -= 1
@@ -96,3 +97,62 @@ def test_a_constrained_request_can_be_cancelled_at_any_step() -> None:
             driven.step()
         driven.cancel("a")
         driven.check_nothing_is_held()
+
+
+class Slow(Breaking):
+    """A form that takes its time, until it is told to go on."""
+
+    def __init__(self, go_on: threading.Event) -> None:
+        super().__init__(5)
+        self._go_on = go_on
+
+    def fork(self) -> "Slow":
+        return Slow(self._go_on)
+
+    def allowed(self) -> Allowed:
+        assert self._go_on.wait(30)
+        return super().allowed()
+
+
+def test_nobody_waits_for_a_form_that_takes_longer_than_a_step() -> None:
+    go_on = threading.Event()
+    other = job("b", "another", max_tokens=30)
+    driven = Drive().submit(replace(job("a", "say", max_tokens=4), constraint=Slow(go_on)), other)
+    while ("b", 0) not in driven.answers():
+        driven.step()
+    assert driven.answers()["b", 0] == alone(other)["b", 0]
+    assert ("a", 0) not in driven.answers()
+    go_on.set()
+    assert re.fullmatch("[a-z]{0,4}", driven.drain()["a", 0].text)
+    driven.check_nothing_is_held()
+
+
+def test_a_slow_form_can_be_cancelled_and_its_cells_taken() -> None:
+    go_on = threading.Event()
+    driven = Drive(slots=2, kv_tokens=64, context_tokens=60)
+    driven.submit(replace(job("a", "say", max_tokens=40), constraint=Slow(go_on)))
+    for _ in range(3):
+        driven.step()
+    driven.submit(job("b", "x" * 55, max_tokens=4))
+    for _ in range(20):
+        driven.step()
+    driven.cancel("a")
+    assert ("b", 0) in driven.drain()
+    go_on.set()
+    driven.check_nothing_is_held()
+
+
+def test_a_slow_form_that_had_to_step_back_is_taken_up_again() -> None:
+    go_on = threading.Event()
+    jobs = [replace(job(name, "say it " * 4, max_tokens=20), constraint=Slow(go_on)) for name in "ab"]
+    driven = Drive(slots=4, kv_tokens=80, context_tokens=80, end_every=None)
+    driven.submit(*jobs, job("c", "z", max_tokens=60))
+    while ("c", 0) not in driven.answers():
+        driven.step()
+        if driven.engine.stats().preemptions:
+            go_on.set()
+    go_on.set()
+    answers = driven.drain()
+    assert driven.engine.stats().preemptions > 0
+    assert all(re.fullmatch("[a-z]{0,20}", answers[name, 0].text) for name in "ab")
+    driven.check_nothing_is_held()
