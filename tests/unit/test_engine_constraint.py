@@ -103,7 +103,7 @@ class Slow(Breaking):
     """A form that takes its time, until it is told to go on."""
 
     def __init__(self, go_on: threading.Event) -> None:
-        super().__init__(5)
+        super().__init__(100)
         self._go_on = go_on
 
     def fork(self) -> "Slow":
