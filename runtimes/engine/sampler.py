@@ -28,6 +28,10 @@ class Sampler:
         forbidden: tuple[int, ...],
     ) -> None:
         self._sampling = sampling
+        # With a seed, each token of the vocabulary gets a random wait, and the shortest for its likelihood wins. The
+        # distribution is the same, and rounding, which depends on what else is computed, seldom changes the winner.
+        # A draw from the cumulative distribution moves with any token before it, but takes one random number only.
+        self._seeded = sampling.seed is not None
         self._greedy = sampling.temperature < GREEDY_BELOW
         self._random = np.random.default_rng(seed)
         self._forbidden = np.asarray(forbidden, dtype=np.int64)  # end tokens, with ignore_eos or min_tokens
@@ -94,6 +98,14 @@ class Sampler:
             nucleus = _nucleus(weights, sampling.top_p)
             candidates = nucleus if candidates is None else candidates[nucleus]
             weights = weights[nucleus]
+        if self._seeded:
+            waits = self._random.standard_exponential(len(scaled), dtype=np.float32)
+            with np.errstate(divide="ignore"):
+                return int(
+                    np.argmin(waits / weights)
+                    if candidates is None
+                    else candidates[np.argmin(waits[candidates] / weights)]
+                )
         cumulative = np.cumsum(weights)
         i = int(np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right"))
         i = min(i, len(cumulative) - 1)

@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from appliance.protocol import ChatPrompt, Message, TextPart
-from runtimes.templates.frames import Load, answer_from_wire, load_to_wire, pack, render_to_wire
+from runtimes.sandbox.frames import pack
+from runtimes.sandbox.process import SandboxProcess
+from runtimes.templates.frames import Load, answer_from_wire, load_to_wire, render_to_wire
 from runtimes.templates.neutral import NeutralTemplate, neutral_template
-from runtimes.templates.process import RendererProcess
 from runtimes.templates.result import Rendered, RendererDied, Segment, TemplateError, TemplateTimeout
 
+RENDERER = "runtimes.templates.renderer"
 TIME_LIMIT_S = 2.0  # an ordinary prompt takes well under 0.01 s
 OUTPUT_LIMIT_BYTES = 16 * 2**20  # four times what a context of a million tokens takes
 QUEUE_LIMIT_S = 30.0  # for the renders ahead of one; each takes TIME_LIMIT_S at the most
@@ -64,7 +66,7 @@ class TemplateRenderer:
             control = tuple(sorted(control_tokens))
             return pack(load_to_wire(Load(source, special_tokens, control, time_limit_s, output_limit_bytes)))
 
-        self._process: RendererProcess | None = RendererProcess()
+        self._process: SandboxProcess | None = SandboxProcess(RENDERER)
         try:
             if template is not None:
                 self.problem = self._first_load(template, load_frame)
@@ -196,9 +198,9 @@ class TemplateRenderer:
                 self._process = _started()
 
 
-def _started() -> RendererProcess:
+def _started() -> SandboxProcess:
     try:
-        return RendererProcess()
+        return SandboxProcess(RENDERER)
     except OSError as error:
         raise RendererDied(f"the chat template's process cannot be started: {error}; try again") from error
 

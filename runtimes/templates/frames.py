@@ -1,25 +1,19 @@
-"""What goes between the engine worker and the renderer process: msgpack behind a 4-byte length, one answer a question.
+"""What goes between the engine worker and the renderer process, in frames of `runtimes.sandbox`.
 
     {"load": [template, special tokens, control tokens, time limit, output limit]}   -> None
     {"render": [messages, template_kwargs, add_generation_prompt]}                    -> {"segments": …, "form": …}
     either                                                                            -> {"error": …, "param": …}
                                                                                       -> {"out_of_memory": …}
 
-The process says READY once, when it is up. Pure; it knows no sockets.
+Pure; it knows no sockets.
 """
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
-
 from appliance.protocol import ChatPrompt, ImagePart, Message, TextPart, ToolCall
 from runtimes.templates.result import Rendered, Segment, TemplateError
-
-HEADER = struct.Struct(">I")
-READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +23,6 @@ class Load:
     control_tokens: tuple[str, ...]
     time_limit_s: float
     output_limit_bytes: int
-
-
-def pack(value: object) -> bytes:
-    """A frame. Raises ValueError, OverflowError or TypeError for what msgpack cannot carry."""
-    body: bytes = msgpack.packb(value)
-    return HEADER.pack(len(body)) + body
-
-
-def unpack(body: bytes) -> Any:
-    return msgpack.unpackb(body)
 
 
 def load_to_wire(load: Load) -> dict[str, Any]:

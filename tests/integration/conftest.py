@@ -1,11 +1,15 @@
 """Running daemons: one for all tests that leave it as it was, and as many as a test wants of its own."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.daemon_fixture import Daemon
+
+# A shell that runs the tests in the background lets its children ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Launch = Callable[..., Daemon]
 

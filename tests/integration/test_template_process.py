@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from appliance.protocol import ChatPrompt, Message, Role, TextPart
+from runtimes.sandbox.frames import HEADER, pack
 from runtimes.templates.client import Rendered, RendererDied, Segment, TemplateError, TemplateRenderer, TemplateTimeout
-from runtimes.templates.frames import HEADER, pack
 
 ROOT = Path(__file__).parents[2]
 TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")

@@ -1,5 +1,7 @@
 """Draws follow the distribution that was asked for, whatever the temperature, and a seed repeats them."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -37,9 +39,13 @@ def draws(values: list[float], sampling: Sampling, n: int, seed: int = 1) -> lis
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_frequencies_match_the_softmax_at_each_temperature(temperature: float, seed: int) -> None:
+@pytest.mark.parametrize("asked_seed", [None, 5])  # a request's own makes draws of another kind
+def test_frequencies_match_the_softmax_at_each_temperature(
+    temperature: float, seed: int, asked_seed: int | None
+) -> None:
     n = 10_000
-    counts = np.bincount(draws(LOGITS, Sampling(temperature=temperature), n, seed), minlength=len(LOGITS))
+    sampling = Sampling(temperature=temperature, seed=asked_seed)
+    counts = np.bincount(draws(LOGITS, sampling, n, seed), minlength=len(LOGITS))
     expected = softmax(LOGITS, temperature) * n
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     assert chi_square < 45  # 7 degrees of freedom: a right sampler exceeds it once in ten million
@@ -85,10 +91,21 @@ def test_equal_logits_are_uniform_whatever_their_size(value: float) -> None:
     assert float(((counts - 1000) ** 2 / 1000).sum()) < 40
 
 
+@pytest.mark.parametrize("fields", [{}, {"top_p": 0.9}, {"top_k": 50}, {"min_p": 0.01}], ids=str)
+def test_rounding_seldom_changes_what_a_seed_draws(fields: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(0, 2, 5000).astype(np.float32)
+    rounded = values + rng.normal(0, 0.01, 5000).astype(np.float32)
+    sampling = Sampling(temperature=1.0, seed=9, **fields)
+    pairs = zip(draws(list(values), sampling, 200), draws(list(rounded), sampling, 200), strict=True)
+    assert sum(a == b for a, b in pairs) > 180
+
+
 @pytest.mark.parametrize(
     "sampling",
     [
         Sampling(),
+        Sampling(seed=3),
         Sampling(top_k=5, top_p=0.9, min_p=0.01),
         Sampling(presence_penalty=0.5, frequency_penalty=0.2, repetition_penalty=1.1, logit_bias=((3, 1.0),)),
     ],

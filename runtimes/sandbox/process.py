@@ -1,4 +1,4 @@
-"""One renderer process, seen from outside: start it, ask it, end it. It knows frames and deadlines, no templates."""
+"""One sandboxed child, from outside: start it, ask it, end it. It knows frames and deadlines, not what is asked."""
 
 import os
 import socket
@@ -9,22 +9,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runtimes.templates.frames import HEADER, READY, unpack
+from runtimes.sandbox.frames import HEADER, READY, unpack
 
 START_LIMIT_S = 20.0  # it takes 0.1 s; a machine that loads a model from a cold disk may take its time
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
-class RendererProcess:
+class SandboxProcess:
     """Not thread-safe, but for `kill`."""
 
-    def __init__(self) -> None:
-        """Starts the process and does not wait for it. Raises OSError."""
+    def __init__(self, module: str) -> None:
+        """Starts `python -m MODULE` and does not wait for it. Raises OSError."""
         self._socket, theirs = socket.socketpair()
         try:
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-s", "-m", "runtimes.templates.renderer"],
+                self._process = subprocess.Popen(  # noqa: S603 - a module of ours
+                    [sys.executable, "-P", "-s", "-m", module],
                     stdin=theirs.fileno(),
                     stdout=2,  # whatever it prints is for the log; a confined worker may not open /dev/null
                     cwd="/",
@@ -47,7 +47,7 @@ class RendererProcess:
         """
         if not self._ready:
             if self._receive(time.monotonic() + START_LIMIT_S, reply_limit_bytes) != READY:
-                raise ValueError("the renderer did not greet")
+                raise ValueError("the child did not greet")
             self._ready = True
         deadline_s = time.monotonic() + limit_s
         try:
@@ -69,7 +69,7 @@ class RendererProcess:
     def _receive(self, deadline_s: float, limit_bytes: int) -> Any:
         (length,) = HEADER.unpack(self._read(HEADER.size, deadline_s))
         if length > limit_bytes:
-            raise ValueError(f"the renderer announced {length} bytes")
+            raise ValueError(f"the child announced {length} bytes")
         return unpack(self._read(length, deadline_s))
 
     def _read(self, n_bytes: int, deadline_s: float) -> bytes:
