@@ -1,85 +1,90 @@
-"""From what a request asks for to a grammar over the model's tokens."""
+"""Constraints of requests, compiled within limits.
+
+A schema or a pattern is a program of the client's for the grammar compiler, and some take minutes, which no thread can
+be stopped in. So each new one is compiled and followed for a few tokens in a process of its own first, which ends when
+that takes too much time or memory.
+"""
 
 import functools
-import json
-import re
+import signal
 import threading
-from typing import TYPE_CHECKING
-
-from llguidance import LLMatcher, LLParserLimits
+from contextlib import suppress
 
 from appliance.protocol import Constraint
+from runtimes.constraints.grammar import Grammars, InvalidConstraintError
 from runtimes.constraints.matcher import Matcher
-from runtimes.constraints.schema import locate, too_large
-from runtimes.constraints.vocabulary import tokenizer
-from runtimes.contracts import Backend, ConstraintError
+from runtimes.constraints.vocabulary import tokenizer, vocabulary_of
+from runtimes.contracts import Backend
+from runtimes.sandbox.frames import pack
+from runtimes.sandbox.process import SandboxProcess
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
+CHECKER = "runtimes.constraints.checker"
 REMEMBERED = 64
-LONGEST_MESSAGE = 500
-_JSON: "JsonCompileOptions" = {
-    "lenient": False,  # a client may not switch checks off
-    # A blank, or a new line and its indentation. Were any blanks allowed, a sampled answer could be nothing else.
-    "whitespace_pattern": r"\x20|\x0A(\x20{0,24}|\x09{0,8})",
-}
-
-
-class InvalidConstraintError(Exception):
-    """No answer can be held to it; the message says why, and where."""
+PATIENCE_S = 10.0  # the process itself is stopped by the time it computes; this is for one that cannot run
+REPLY_BYTES = 2**16
 
 
 class ConstraintCompiler:
-    """Thread-safe; the interpreter's lock is not held while it compiles. Grammars are remembered."""
+    """Thread-safe; constraints are compiled one at a time, since many at once would take the cores from the model."""
 
     def __init__(self, backend: Backend) -> None:
-        self._n_vocab = backend.info.n_vocab
-        self._tokenizer = tokenizer(backend)
-        self._limits = LLParserLimits(verbose_errors=False)
+        vocabulary = vocabulary_of(backend)
+        tokenize = functools.partial(backend.tokenize, add_special=False, parse_special=False)
+        self._grammars = Grammars(tokenizer(vocabulary, tokenize), backend.info.n_vocab)
+        self._vocabulary = pack({"vocabulary": (vocabulary.tokens, vocabulary.special, vocabulary.ends)})
         self._compiled = functools.lru_cache(REMEMBERED)(self._compile)
         self._lock = threading.Lock()
+        self._closed = False
+        self._checker: SandboxProcess | None = None
+        self._start()
 
     def compile(self, constraint: Constraint) -> Matcher:
-        """A matcher at the beginning of the answer, for others to be forked from. Raises `InvalidConstraintError`."""
-        with self._lock:  # one at a time: many at once would take the cores from the model
+        """A matcher at the beginning of the answer, for others to be forked from.
+
+        Raises `InvalidConstraintError`, and OSError when the checking process cannot be started.
+        """
+        with self._lock:
             return self._compiled(constraint.kind, constraint.text)
 
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._checker is not None:
+                self._checker.close()
+                self._checker = None
+
     def _compile(self, kind: str, text: str) -> Matcher:
-        if kind != "json_schema":
-            make = LLMatcher.grammar_from_regex if kind == "regex" else LLMatcher.grammar_from_lark
-            return self._matcher(make(text))
-        schema = json.loads(text)
-        if why := too_large(schema):
-            raise InvalidConstraintError(why)
+        frame = pack({"check": (kind, text)})
+        for _ in range(2):  # a process that was killed while it was idle is not this constraint's fault
+            checker, self._checker = self._checker or self._started(), None
+            try:
+                why: str | None = checker.ask(frame, PATIENCE_S, REPLY_BYTES)
+            except (EOFError, TimeoutError, ValueError):
+                checker.close()
+                if checker.exit_status == -signal.SIGPROF:
+                    break
+                continue
+            self._checker = checker
+            if why is not None:
+                raise InvalidConstraintError(why)
+            return self._grammars.matcher(kind, text)
+        self._start()
+        raise InvalidConstraintError("it takes too much time or memory to prepare; make it simpler")
+
+    def _start(self) -> None:
+        """Lets the next process get up while nobody waits for it."""
+        threading.Thread(target=self._get_up, daemon=True, name="checker").start()
+
+    def _get_up(self) -> None:
+        with self._lock, suppress(OSError):  # whoever needs it tries again, and is told
+            if self._checker is None and not self._closed:
+                self._checker = self._started()
+
+    def _started(self) -> SandboxProcess:
+        checker = SandboxProcess(CHECKER)
         try:
-            return self._matcher(LLMatcher.grammar_from_json_schema(text, overrides=_JSON))
-        except InvalidConstraintError as error:
-            raise InvalidConstraintError(f"{error} (at {locate(schema, self._schema_error)})") from None
-
-    def _schema_error(self, schema: object) -> str | None:
-        try:
-            self._matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_JSON))
-        except InvalidConstraintError as error:
-            return str(error)
-        return None
-
-    def _matcher(self, grammar: str) -> Matcher:
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
-        if matcher.is_error():
-            raise InvalidConstraintError(_in_a_line(matcher.get_error()))
-        made = Matcher(matcher, self._n_vocab)
-        try:
-            made.fork().allowed()
-        except ConstraintError:
-            raise InvalidConstraintError("no text can match it") from None
-        return made
-
-
-def _in_a_line(message: str) -> str:
-    """llguidance's message, without advice that a client cannot follow."""
-    if unimplemented := re.search(r"Unimplemented keys: \[(.*?)\]", message):
-        return f"keywords that are not supported: {unimplemented[1]}"
-    if message.startswith("oneOf constraints are not supported"):
-        return "'oneOf' is supported only where no value can match two of its alternatives; use 'anyOf'"
-    return " ".join(message.split())[:LONGEST_MESSAGE].removesuffix(".")
+            checker.ask(self._vocabulary, PATIENCE_S, REPLY_BYTES)
+        except (EOFError, TimeoutError, ValueError) as error:
+            checker.close()
+            raise OSError("the process that checks constraints does not start; see the log") from error
+        return checker

@@ -29,6 +29,11 @@ class Matcher:
         self._matcher.consume_token(token)
         self._check()
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can come."""
+        return bool(self._matcher.is_stopped())
+
     def _check(self) -> None:
         if self._matcher.is_error():
             raise ConstraintError(f"the required form became too complex to follow: {self._matcher.get_error()}")

@@ -14,6 +14,7 @@ GREEDY_BELOW = 1e-4
 # top_p needs the likeliest tokens in order. Sorting a whole vocabulary takes milliseconds, so the head is looked at
 # first and widened only when its mass is too small.
 FIRST_HEAD_TOKENS = 128
+_LEAST = np.finfo(np.float32).tiny
 
 
 class Sampler:
@@ -99,13 +100,10 @@ class Sampler:
             candidates = nucleus if candidates is None else candidates[nucleus]
             weights = weights[nucleus]
         if self._seeded:
-            waits = self._random.standard_exponential(len(scaled), dtype=np.float32)
-            with np.errstate(divide="ignore"):
-                return int(
-                    np.argmin(waits / weights)
-                    if candidates is None
-                    else candidates[np.argmin(waits[candidates] / weights)]
-                )
+            waits = np.maximum(self._random.standard_exponential(len(scaled), dtype=np.float32), _LEAST)
+            with np.errstate(divide="ignore"):  # what cannot come waits forever
+                i = int(np.argmin((waits if candidates is None else waits[candidates]) / weights))
+            return i if candidates is None else int(candidates[i])
         cumulative = np.cumsum(weights)
         i = int(np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right"))
         i = min(i, len(cumulative) - 1)

@@ -39,6 +39,11 @@ class SandboxProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def exit_status(self) -> int | None:
+        """Of a process that was closed; -N when signal N ended it."""
+        return self._process.returncode
+
     def ask(self, frame: bytes, limit_s: float, reply_limit_bytes: int) -> Any:
         """The answer to a frame. The time to start is not counted.
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import jsonschema_rs
@@ -22,8 +23,10 @@ REFUSAL = "keyword|not supported|Unknown format|parse error|nsatisfiable|oneOf"
 
 
 @pytest.fixture(scope="module")
-def compiler(loaded: Backend) -> ConstraintCompiler:
-    return ConstraintCompiler(loaded)
+def compiler(loaded: Backend) -> Iterator[ConstraintCompiler]:
+    compiler = ConstraintCompiler(loaded)
+    yield compiler
+    compiler.close()
 
 
 def answers(backend: Backend, jobs: list[Job]) -> dict[str, tuple[str, str]]:
@@ -122,3 +125,25 @@ def test_what_is_no_form_at_all_is_refused(compiler: ConstraintCompiler, constra
 def test_a_form_is_compiled_once(compiler: ConstraintCompiler) -> None:
     constraint = Constraint("regex", "[a-z]{5}", "f")
     assert compiler.compile(constraint) is compiler.compile(replace(constraint, field="g"))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"type": "string", "pattern": f"a{i}"} for i in range(200)]},
+        {"anyOf": [{"type": "object", "properties": {"a": {"const": i}}} for i in range(3000)]},
+    ],
+    ids=["minutes to compile", "seconds a token"],
+)
+def test_what_takes_too_long_is_refused_and_others_go_on(compiler: ConstraintCompiler, schema: object) -> None:
+    with pytest.raises(InvalidConstraintError, match=r"too much time|too complex"):
+        compiler.compile(Constraint("json_schema", json.dumps(schema), "f"))
+    assert compiler.compile(Constraint("regex", "[a-z]{7}", "f"))
+
+
+def test_a_checker_that_was_killed_is_replaced(compiler: ConstraintCompiler) -> None:
+    compiler.compile(Constraint("regex", "[a-z]{8}", "f"))
+    assert compiler._checker is not None
+    compiler._checker.kill()
+    assert compiler.compile(Constraint("regex", "[a-z]{9}", "f"))
+    assert compiler.compile(Constraint("regex", "[a-z]{10}", "f"))

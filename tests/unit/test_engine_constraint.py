@@ -6,20 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from appliance.protocol import Constraint, Failed, Sampling
-from runtimes.constraints import ConstraintCompiler
+from appliance.protocol import Failed, Sampling
+from runtimes.constraints.grammar import Grammars
+from runtimes.constraints.vocabulary import Greedy, tokenizer, vocabulary_of
 from runtimes.contracts import Allowed, ConstraintError
 from runtimes.engine import Job
 from runtimes.fake import FakeBackend
 from tests.contract.engine_driver import Drive, alone, job
 
-COMPILER = ConstraintCompiler(FakeBackend())
+VOCABULARY = vocabulary_of(FakeBackend())
+GRAMMARS = Grammars(tokenizer(VOCABULARY, Greedy(VOCABULARY)), len(VOCABULARY.tokens))
 ANY = Sampling(temperature=2.0, seed=3)
 
 
 def constrained(name: str, pattern: str, **fields: object) -> Job:
     asked = job(name, "say", **fields)  # type: ignore[arg-type] # handed on
-    return replace(asked, constraint=COMPILER.compile(Constraint("regex", pattern, "regex")))
+    return replace(asked, constraint=GRAMMARS.matcher("regex", pattern))
 
 
 @pytest.mark.parametrize("sampling", [ANY, Sampling(temperature=0), Sampling(temperature=1, top_p=0.5, top_k=3)])
@@ -73,7 +75,7 @@ class Breaking:
     def allowed(self) -> Allowed:
         if self._left == 0:
             raise ConstraintError("too complex, as the test ordered")
-        return COMPILER.compile(Constraint("regex", "[a-z]*", "regex")).fork().allowed()
+        return GRAMMARS.matcher("regex", "[a-z]*").fork().allowed()
 
     def accept(self, token: int) -> None:
         self._left -= 1

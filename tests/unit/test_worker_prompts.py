@@ -2,8 +2,9 @@
 
 import pytest
 
-from appliance.protocol import ChatPrompt, Message, Prompt, Stopping, TextPart, TextPrompt, TokenPrompt
-from runtimes.constraints import ConstraintCompiler
+from appliance.protocol import ChatPrompt, Constraint, Message, Prompt, Stopping, TextPart, TextPrompt, TokenPrompt
+from runtimes.constraints import InvalidConstraintError
+from runtimes.contracts import TokenConstraint
 from runtimes.fake import FakeBackend
 from runtimes.fake.backend import BOS, EOS
 from runtimes.templates.result import Rendered, Segment, TemplateError
@@ -23,9 +24,16 @@ class Renderer:
         return self._outcome
 
 
+class Constraints:
+    """Can keep none."""
+
+    def compile(self, constraint: Constraint) -> TokenConstraint:
+        raise InvalidConstraintError(f"no {constraint.text} today")
+
+
 def prompts(outcome: Rendered | TemplateError | None = None, stop: tuple[str, ...] = ()) -> Prompts:
     backend = FakeBackend(context_tokens=32)
-    return Prompts(backend, Renderer(outcome or Rendered((), "as-given"), stop), ConstraintCompiler(backend))
+    return Prompts(backend, Renderer(outcome or Rendered((), "as-given"), stop), Constraints())
 
 
 CHAT = ChatPrompt((Message("user", (TextPart("hi"),)),))
@@ -92,3 +100,10 @@ def test_a_neutral_template_brings_its_stop_strings_to_chats_only() -> None:
     stopping = Stopping(stop=("x",))
     assert prompts(stop=("\nUser:",)).stopping((CHAT,), stopping).stop == ("x", "\nUser:")
     assert prompts(stop=("\nUser:",)).stopping((TextPrompt("a"),), stopping) == stopping
+
+
+def test_a_form_that_cannot_be_kept_names_its_field() -> None:
+    assert prompts().constraint(None) is None
+    with pytest.raises(PromptError, match="'response_format' cannot be kept: no schema today") as refused:
+        prompts().constraint(Constraint("json_schema", "schema", "response_format"))
+    assert (refused.value.code, refused.value.param) == ("invalid_request", "response_format")

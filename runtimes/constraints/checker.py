@@ -1,0 +1,57 @@
+"""The checker process: `python -m runtimes.constraints.checker`, fed by `compiler` through its standard input.
+
+    {"vocabulary": [tokens, special, ends]}   -> None
+    {"check": [kind, text]}                   -> None, or what is wrong
+
+It compiles a constraint and follows it for some tokens. When that takes too much time it dies of a signal, which no
+code, native or not, can put off.
+"""
+
+import random
+import signal
+
+from runtimes.constraints.grammar import Grammars, InvalidConstraintError
+from runtimes.constraints.matcher import Matcher
+from runtimes.constraints.vocabulary import Greedy, Vocabulary, tokenizer
+from runtimes.contracts import ConstraintError
+from runtimes.sandbox.child import serve
+from runtimes.sandbox.frames import pack, unpack
+
+COMPUTING_S = 0.5  # a schema of 500 optional properties takes a tenth of it
+MEMORY_BYTES = 2**31  # address space
+FOLLOWED_TOKENS = 8
+
+
+class _Checker:
+    _grammars: Grammars
+
+    def answer(self, body: bytes) -> bytes:
+        question = unpack(body)
+        if "vocabulary" in question:
+            vocabulary = Vocabulary(*question["vocabulary"])
+            self._grammars = Grammars(tokenizer(vocabulary, Greedy(vocabulary)), len(vocabulary.tokens))
+            return pack(None)
+        signal.setitimer(signal.ITIMER_PROF, COMPUTING_S)  # SIGPROF's default action ends the process
+        try:
+            self._follow(self._grammars.matcher(*question["check"]))
+        except InvalidConstraintError as error:
+            return pack(str(error))
+        except ConstraintError:
+            return pack("it is too complex; make it simpler")
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return pack(None)
+
+    def _follow(self, start: Matcher) -> None:
+        matcher = start.fork()
+        choose = random.Random(0)  # noqa: S311 - not a secret
+        for _ in range(FOLLOWED_TOKENS):
+            tokens = matcher.allowed().nonzero()[0]
+            token = int(tokens[choose.randrange(len(tokens))])
+            matcher.accept(token)
+            if matcher.ended:
+                return
+
+
+if __name__ == "__main__":
+    serve(_Checker().answer, MEMORY_BYTES)
