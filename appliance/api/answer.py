@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from appliance.api import sse
 from appliance.api.failures import error_response
@@ -37,6 +37,8 @@ class Answer(Response):
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("http_version") == "1.0":
+            send = _in_one_piece(send)
         work = self._stream(send) if self._request.stream else self._whole(scope, receive, send)
         if not await while_connected(receive, work):
             self._exchange.status = CLIENT_CLOSED
@@ -100,6 +102,24 @@ class Answer(Response):
         if exchange.step is not None:
             headers["x-appliance-step"] = exchange.step
         return headers
+
+
+def _in_one_piece(send: Send) -> Send:
+    """For HTTP/1.0, which has no chunks: a stream goes out whole, with its length."""
+    start: Message = {}
+    body = bytearray()
+
+    async def gather(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(message)
+            return
+        body.extend(message.get("body", b""))
+        if not message.get("more_body", False):
+            headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+            await send({**start, "headers": [*headers, (b"content-length", b"%d" % len(body))]})
+            await send({"type": "http.response.body", "body": bytes(body)})
+
+    return gather
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:

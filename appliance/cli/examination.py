@@ -24,6 +24,7 @@ import psutil
 import pynvml
 
 from appliance.cli import Context
+from appliance.security.keys import KeyStore, KeyStoreError
 from appliance.settings import ConfigError, Settings, load
 from runtimes.models import ModelError, ModelStore, ModelSummary, read_model
 
@@ -127,8 +128,8 @@ def check_state_folder(examination: Examination) -> Iterator[Finding]:
     else:
         yield Finding("ok", "state folder", str(folder) + ("" if folder.exists() else " (will be made)"))
     keys = folder / "keys.db"
-    if keys.exists() and stat.S_IMODE(keys.stat().st_mode) & 0o077:
-        yield Finding("warn", "keys", f"{keys} can be read by others", f"chmod 600 {keys}")
+    if keys.exists():
+        yield _keys(keys)
     free = shutil.disk_usage(existing).free
     text = f"{free / GB:.1f} GB free at {existing}"
     if free < LEAST_FREE_BYTES:
@@ -137,6 +138,16 @@ def check_state_folder(examination: Examination) -> Iterator[Finding]:
         yield Finding("warn", "disk", text, "too little for a larger model")
     else:
         yield Finding("ok", "disk", text)
+
+
+def _keys(path: Path) -> Finding:
+    try:
+        made = len(KeyStore(path, time.time).list())
+    except KeyStoreError as error:
+        return Finding("fail", "keys", str(error), "put a copy back, or move it away and make new keys")
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        return Finding("warn", "keys", f"{path} can be read by others", f"chmod 600 {path}")
+    return Finding("ok", "keys", f"{made} in {path}")
 
 
 def check_port(examination: Examination) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ A new secret is the only line on standard output, so that it can be piped; all t
 """
 
 import json
+import sys
 import time
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -42,16 +43,23 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Make a key and print its secret, once."""
+    if sys.stdout is None:
+        raise _failure(KeyStoreError("standard output is closed, so nobody would see the secret; no key was made"))
     scopes = frozenset(known for known in ALL_SCOPES if known in (scope or [ScopeName.INFER]))
     try:
         record, secret = _store(ctx).create(name, scopes, requests_per_minute=rpm, max_concurrent=concurrent)
     except KeyStoreError as error:
         raise _failure(error) from None
+    shown = secret.get_secret_value()
+    try:
+        typer.echo(json.dumps({**_as_json(record), "secret": shown}) if as_json else shown)
+        sys.stdout.flush()
+    except OSError as error:
+        _store(ctx).revoke(record.id)
+        raise _failure(
+            KeyStoreError(f"the secret could not be written: {error.strerror}; the key was revoked")
+        ) from None
     _explain(f"Key {record.id} ({record.name}): {_scopes(record)}. Keep the secret now: it cannot be shown again.")
-    if as_json:
-        typer.echo(json.dumps({**_as_json(record), "secret": secret.get_secret_value()}))
-    else:
-        typer.echo(secret.get_secret_value())
 
 
 @app.command("list")

@@ -3,6 +3,7 @@
 Knows no key: `keys` reads and writes the rows.
 """
 
+import errno
 import fcntl
 import os
 import secrets
@@ -44,14 +45,22 @@ def create(path: Path) -> None:
             return
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         _write_schema(draft)
+        open_checked(draft).close()
+        if any(sidecar.exists() for sidecar in _sidecars(draft)):  # a log that could not be written back: no room
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if os.geteuid() == 0:  # made by root for a service's user: that user must be able to read it
             os.chown(draft, owner.st_uid, owner.st_gid)
-        for sidecar in ("-wal", "-shm"):  # of a store that was deleted: its log must not be played into this one
-            path.with_name(path.name + sidecar).unlink(missing_ok=True)
+        for sidecar in _sidecars(path):  # of a store that was deleted: its log must not be played into this one
+            sidecar.unlink(missing_ok=True)
         draft.rename(path)
     finally:
-        draft.unlink(missing_ok=True)
+        for leftover in (draft, *_sidecars(draft)):
+            leftover.unlink(missing_ok=True)
         os.close(lock)
+
+
+def _sidecars(path: Path) -> tuple[Path, ...]:
+    return tuple(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))
 
 
 def _write_schema(path: Path) -> None:

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import hmac
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from appliance.security import key_file
 KeyScope = Literal["infer", "admin", "metrics"]
 ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(get_args(KeyScope))
 
+LEAST_FREE_BYTES = 256 * 1024  # what a store and its log take, and some
 SECRET_PREFIX = "sk-appl-"  # noqa: S105 - what every secret starts with, so that scanners find a leaked one
 WRITE_BUSY_TIMEOUT_MS = 5000
 MAX_NAME_CHARS = 64
@@ -189,6 +191,12 @@ class KeyStore:
             self._db, self._file, self._data_version = db, file, -1
         return self._db
 
+    def _disk_is_full(self) -> bool:
+        """SQLite calls it an I/O error."""
+        with contextlib.suppress(OSError):
+            return shutil.disk_usage(self.path.parent).free < LEAST_FREE_BYTES
+        return False
+
     @contextlib.contextmanager
     def _writing(self, *, create: bool) -> Iterator[apsw.Connection]:
         """One write transaction; afterwards this store knows what it wrote."""
@@ -210,7 +218,8 @@ class KeyStore:
                 db.set_busy_timeout(key_file.READ_BUSY_TIMEOUT_MS)
             self._data_version = -1  # SQLite counts other connections' commits only
         except (apsw.Error, OSError, ValueError) as error:
-            raise KeyStoreError(f"{self.path}: cannot write the key store: {error}") from error
+            why = "the disk is full" if self._disk_is_full() else error
+            raise KeyStoreError(f"{self.path}: cannot write the key store: {why}") from error
 
 
 def _digest(secret: str) -> bytes:

@@ -156,6 +156,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             return  # a trailer: uvicorn would slip it among the headers that were checked already
         if len(self.headers) >= self.limits.max_headers:
             raise HeadersTooLarge(f"The request has more than {self.limits.max_headers} headers.")
+        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise InvalidRequest("The only transfer coding that is understood is 'chunked'.")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

@@ -5,11 +5,13 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from appliance.cli import Context
+from appliance.security.keys import KeyStore
 from appliance.cli.examination import CHECKS, Examination, Finding, examine
 
 
@@ -92,11 +94,21 @@ def test_a_state_folder_that_is_a_file_is_found(tmp_path: Path) -> None:
 
 
 def test_keys_that_others_can_read_are_found(tmp_path: Path) -> None:
-    keys = tmp_path / "keys.db"
-    keys.touch(mode=0o600)
     assert "keys" not in examined(tmp_path)
+    keys = tmp_path / "keys.db"
+    KeyStore(keys, time.time).create("first", frozenset({"infer"}))
+    assert examined(tmp_path)["keys"].level == "ok"
     keys.chmod(0o644)
     assert examined(tmp_path)["keys"].advice == f"chmod 600 {keys}"
+
+
+def test_keys_that_cannot_be_read_are_found(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.db"
+    keys.write_bytes(b"no database" * 1000)
+    keys.chmod(0o600)
+    finding = examined(tmp_path)["keys"]
+    assert finding.level == "fail"
+    assert str(keys) in finding.text
 
 
 def test_a_check_that_breaks_is_a_finding_and_ends_nothing(tmp_path: Path) -> None:

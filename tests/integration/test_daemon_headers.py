@@ -1,6 +1,7 @@
 """What the daemon says in headers, and the hints that a client may give in them."""
 
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -153,3 +154,18 @@ class TestADeadline:
         error: dict[str, Any] = json.loads(data[-1])["error"]
         assert error["code"] == "deadline_exceeded"
         assert len(data) > 2
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_answer_to_http_1_0_has_a_length_and_no_chunks(daemon: Daemon, stream: bool) -> None:  # noqa: FBT001 - pytest's parameter
+    body = json.dumps(chat_body(stream=stream)).encode()
+    headed = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {CHAT} HTTP/1.0\r\n{headed}"
+    with socket.create_connection(("127.0.0.1", httpx.URL(daemon.url).port or 0), timeout=30) as connection:
+        connection.sendall(head.encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    headers, _, content = answer.partition(b"\r\n\r\n")
+    assert b" 200 " in headers.splitlines()[0]
+    assert b"transfer-encoding" not in headers.lower()
+    assert f"content-length: {len(content)}".encode() in headers.lower()
+    assert content.endswith(b"data: [DONE]\n\n") if stream else json.loads(content)["choices"]

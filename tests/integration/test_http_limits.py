@@ -424,6 +424,7 @@ def test_a_head_just_within_the_limits_is_read(clients: Connect) -> None:
         b"POST /hello HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST /hello HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST /hello HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /hello HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],

@@ -318,7 +318,41 @@ def test_the_log_of_a_deleted_store_is_not_played_into_a_new_one(
     assert second.authenticate(old) is None
 
 
+CREATE_WITHOUT_ROOM = """
+import resource, signal, sys, time
+from pathlib import Path
+from appliance.security.keys import KeyStore, KeyStoreError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    KeyStore(Path(sys.argv[1]), time.time).create("first", frozenset({"infer"}))
+except KeyStoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("room_bytes", [0, 4096, 12288, 20480])
+def test_a_store_without_room_leaves_nothing_behind(path: Path, store: KeyStore, room_bytes: int) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", CREATE_WITHOUT_ROOM, str(path), str(room_bytes)],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    assert "cannot write the key store" in said
+    assert not list(path.parent.glob(".keys.db*"))
+    _secret(store, "later")  # there is room again
+    assert [record.name for record in store.list()] == ["later"]
+
+
 # The command
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_a_secret_that_nobody_saw_is_no_key(path: Path, store: KeyStore, output: str) -> None:
+    command = f"{sys.executable} -m appliance --state-dir {path.parent} keys create {output}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "key" in done.stderr
+    assert all(record.revoked_at is not None for record in store.list())
 
 
 def _run(path: Path, *arguments: str) -> Result:

@@ -57,6 +57,7 @@ CHAT_USED: dict[str, tuple[Any, Fields]] = {
     "min_tokens": (1, {}),
     "repetition_penalty": (1.1, {}),
     "top_k": (5, {}),
+    "response_format": ({"type": "json_object"}, {}),
 }
 CHAT_REFUSED: Fields = {
     "audio": {"voice": "alloy", "format": "wav"},
@@ -64,7 +65,6 @@ CHAT_REFUSED: Fields = {
     "functions": [{"name": "f"}],
     "modalities": ["text", "audio"],
     "moderation": {"model": "omni-moderation-latest"},
-    "response_format": {"type": "json_object"},
     "tool_choice": "required",
     "tools": [{"type": "function", "function": {"name": "f"}}],
     "web_search_options": {},
@@ -224,3 +224,9 @@ def test_the_readme_lists_what_is_ignored_and_why() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     missing = [row for field, why in IGNORED_FIELDS.items() if (row := f"| `{field}` | {why} |") not in readme]
     assert missing == [], "\n".join(["the README lacks these rows:", *missing])
+
+
+def test_a_text_that_is_too_long_is_measured_in_characters() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stop": "x" * 100_000}
+    with pytest.raises(InvalidRequest, match=r"'stop' must be at most 512 characters long, not 100000\."):
+        parse_chat(body, {}, "id")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.engine.step_time import ALONE_S, LEAST_ROWS, MEASURE_FROM_ROWS, StepTime
+from runtimes.engine.step_time import ALONE_S, LEAST_ROWS, LEAST_ROWS_ALONE, MEASURE_FROM_ROWS, StepTime
 
 
 def learnt(row_s: float, *, target_s: float = 0.2, max_rows: int = 512) -> StepTime:
@@ -16,7 +16,8 @@ def learnt(row_s: float, *, target_s: float = 0.2, max_rows: int = 512) -> StepT
 
 
 def test_a_step_takes_few_rows_before_anything_is_known() -> None:
-    assert StepTime(0.2, 512).prefill_rows(0) == StepTime(0.2, 512).prefill_rows(4) == LEAST_ROWS
+    assert StepTime(0.2, 512).prefill_rows(0) == LEAST_ROWS_ALONE
+    assert StepTime(0.2, 512).prefill_rows(4) == LEAST_ROWS
 
 
 def test_a_step_beside_streams_takes_the_rows_that_fit_the_target() -> None:
@@ -24,12 +25,12 @@ def test_a_step_beside_streams_takes_the_rows_that_fit_the_target() -> None:
 
 
 def test_a_step_that_nobody_waits_beside_may_be_longer() -> None:
-    assert learnt(0.01).prefill_rows(0) == int(ALONE_S / 0.01)
+    assert learnt(0.005).prefill_rows(0) == int(ALONE_S / 0.005)
     assert learnt(0.01, target_s=2.0).prefill_rows(0) == 200
 
 
 def test_a_slow_machine_still_makes_progress() -> None:
-    assert learnt(10.0).prefill_rows(0) == LEAST_ROWS
+    assert learnt(10.0).prefill_rows(0) == LEAST_ROWS_ALONE
     assert learnt(10.0).prefill_rows(16) == LEAST_ROWS
 
 
@@ -67,6 +68,17 @@ def test_small_steps_teach_nothing() -> None:
     step_time = learnt(0.001)
     step_time.observe(MEASURE_FROM_ROWS - 1, 60.0)
     assert step_time.prefill_rows(1) == 199
+
+
+def test_a_busy_moment_passes() -> None:
+    step_time = learnt(0.001)
+    for _ in range(50):
+        step_time.observe(100, 60.0)
+    assert step_time.prefill_rows(2) == LEAST_ROWS
+    for _ in range(100):  # the machine is quiet again; a step costs 10 ms and a row 1 ms
+        rows = step_time.prefill_rows(2) + 2
+        step_time.observe(rows, 0.010 + rows * 0.001)
+    assert step_time.prefill_rows(2) > 100
 
 
 def test_one_slow_step_does_not_rule_and_a_lasting_change_does() -> None:

@@ -154,7 +154,10 @@ def _invalid(problem: ErrorDetails) -> InvalidRequest:
     }
     value = problem["input"]
     length = len(value) if isinstance(value, str | list | dict) else 0
-    predicate = _PREDICATES.get(problem["type"], "is not valid.").format(
+    kind_of_problem = problem["type"]
+    if isinstance(value, str) and kind_of_problem in ("too_long", "too_short"):
+        kind_of_problem = f"string_{kind_of_problem}"
+    predicate = _PREDICATES.get(kind_of_problem, "is not valid.").format(
         **{**told, "kind": kind(value), "length": length}
     )
     location = (*problem["loc"], told["at"]) if "at" in told else problem["loc"]
