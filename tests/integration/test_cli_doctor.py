@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import Context
-from appliance.security.keys import KeyStore
 from appliance.cli.examination import CHECKS, Examination, Finding, examine
+from appliance.security.keys import KeyStore
 
 
 @pytest.fixture(autouse=True)
