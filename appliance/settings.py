@@ -80,11 +80,14 @@ class ServerSettings(Section):
     offline: bool = Field(default=False, description="never leave this machine: no download, no remote model")
     max_body_bytes: int = Field(10 * _MIB, ge=1024, description="largest request body")
     header_timeout_s: float = Field(10.0, gt=0, description="a request's head must have come by then")
-    body_timeout_s: float = Field(30.0, gt=0, description="a request's body must have come by then")
+    body_timeout_s: float = Field(30.0, gt=0, description="a request's body may pause no longer")
     idle_timeout_s: float = Field(75.0, gt=0, description="a kept-alive connection without a request is closed")
     drain_timeout_s: float = Field(20.0, ge=0, description="at a stop, requests in flight get this long to finish")
     max_connections: int = Field(4096, ge=1, description="connections open at a time")
     request_timeout_s: float = Field(600.0, gt=0, description="deadline of a request that sets none")
+    broken_history: Literal["refuse", "repair"] = Field(
+        "refuse", description="tool results without their call, and arguments that are no JSON, in a conversation"
+    )
 
 
 class ModelsSettings(Section):

@@ -1,7 +1,7 @@
 """`python -m tests.bench`: all benchmarks, printed as tables of ratios. `make bench` runs it.
 
 --quick        a rough look in under 3 minutes instead of under 15
---only NAME    footprint, overhead, prefix or throughput; may be given several times
+--only NAME    footprint, overhead, constrained, prefix or throughput; may be given several times
 --model NAME   another model of the store, or a GGUF file
 --threads N    for every engine; default: the physical cores
 --json FILE    the same results as data
@@ -24,7 +24,7 @@ from typing import Any
 
 from appliance.settings import state_dir
 from runtimes.models import ModelStore
-from tests.bench import footprint, machine, overhead, peers, prefix, report, throughput
+from tests.bench import constrained, footprint, machine, overhead, peers, prefix, report, throughput
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
 from tests.bench.errors import BenchError
@@ -32,7 +32,7 @@ from tests.bench.measurement import warm_up
 from tests.bench.processes import Server, free_port, serving
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
-SCENARIOS = ("footprint", "overhead", "prefix", "throughput")
+SCENARIOS = ("footprint", "overhead", "constrained", "prefix", "throughput")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,14 @@ class Mode:
     starts: int
     overhead_pairs: int
     overhead_bound_s: float
+    constrained_plans: tuple[constrained.Plan, ...]
+    constrained_bound_s: float
     prefix_plans: tuple[prefix.Plan, ...]
     throughput_plans: tuple[throughput.Plan, ...]
 
 
-FULL = Mode(820, 3, 60, 90, prefix.FULL, throughput.FULL)
-QUICK = Mode(150, 1, 10, 20, prefix.QUICK, throughput.QUICK)
+FULL = Mode(820, 3, 60, 90, constrained.FULL, 60, prefix.FULL, throughput.FULL)
+QUICK = Mode(150, 1, 10, 20, constrained.QUICK, 15, prefix.QUICK, throughput.QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,14 @@ class Bench:
         self.results["overhead"] = dataclasses.asdict(result)
         self.claims.extend(overhead.claims(result))
         _show(report.overhead(result))
+
+    def constrained(self) -> None:
+        with self._resident() as (ours,):
+            bound = TimeBound(self.mode.constrained_bound_s)
+            result = constrained.run(ours, self.mode.constrained_plans, bound, self.seed)
+        self.results["constrained"] = dataclasses.asdict(result)
+        self.claims.extend(constrained.claims(result))
+        _show(report.constrained(result))
 
     @contextlib.contextmanager
     def _resident(self, *others: Callable[[peers.Setup, int], peers.Peer]) -> Iterator[list[Server]]:

@@ -4,8 +4,9 @@ The client, the idle servers and everything else on the machine share the cores 
 run says how much they took. A run that others disturbed is not hidden; it is shown.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -23,6 +24,7 @@ class Workload:
     prompts: tuple[tuple[str, ...], ...]  # by stream
     completion_tokens: int  # of each request
     system: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)  # fields of every request
 
     @property
     def requests(self) -> int:
@@ -73,7 +75,7 @@ def measure(server: Server, workload: Workload, resident: Sequence[Server], time
                 prompt,
                 max_tokens=workload.completion_tokens,
                 system=workload.system,
-                extra=server.peer.exactly(workload.completion_tokens),
+                extra={**server.peer.exactly(workload.completion_tokens), **workload.extra},
             )
             for prompt in stream
         ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from tests.bench.claims import Claim
+from tests.bench.constrained import Constrained
 from tests.bench.footprint import MIB, Footprint
 from tests.bench.machine import Machine
 from tests.bench.measurement import Noise, worst
@@ -89,6 +90,15 @@ def overhead(result: Overhead) -> list[str]:
     title = f"1 stream, {result.pairs} pairs of requests"
     lines = table((title, "daemon", "bare engine", "added, pair by pair"), rows)
     return [*lines, *_not_quiet(result.elsewhere)]
+
+
+def constrained(result: Constrained) -> list[str]:
+    rows = [
+        (f"a token, P50 ms, {cost.streams} at once", _ms(cost.free_token_s), _ms(cost.held_token_s), _ratio(cost.ratio))
+        for cost in result.costs
+    ]
+    lines = table(("", "free", "held to a schema", "ratio"), rows)
+    return [*lines, f"first use of a schema of 100 properties: {_added(result.first_use_s)} ms more than of one"]
 
 
 def footprint(result: Footprint) -> list[str]:

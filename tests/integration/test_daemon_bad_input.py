@@ -307,3 +307,28 @@ def test_a_seed_may_be_any_64_bit_number(client: httpx.Client) -> None:
     for seed in (0, -1, 2**63 - 1, -(2**63)):
         response = client.post(CHAT, json=chat_body(seed=seed, max_tokens=1, temperature=1))
         assert response.status_code == 200, (seed, response.text)
+
+
+CALL: Any = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("history", "param"),
+    [
+        ([{"role": "tool", "tool_call_id": "c1", "content": "42"}], "messages[1].tool_call_id"),
+        (
+            [
+                {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c2", "content": "42"},
+            ],
+            "messages[2].tool_call_id",
+        ),
+        (
+            [{"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "look", "arguments": "{"}}]}],
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+    ],
+)
+def test_a_broken_tool_history_names_its_message(client: httpx.Client, history: Any, param: str) -> None:
+    error = refused(client.post(CHAT, json={**chat_body(), "messages": [*USER, *history]}))
+    assert error["param"] == param

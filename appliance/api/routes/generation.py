@@ -14,6 +14,7 @@ from appliance.api.openai.schema import chat_schema, completion_schema
 from appliance.api.openai.serialize import ChatSerializer, CompletionSerializer, Serializer
 from appliance.api.routes.description import generation_responses, hinted_body
 from appliance.api.state import daemon, exchange, json_body
+from appliance.api.tool_history import with_sound_history
 from appliance.errors import Overloaded
 
 router = APIRouter()
@@ -38,6 +39,7 @@ async def _generate(request: Request, parse: Parse, serializer: type[Serializer]
     if daemon(request).draining:
         raise Overloaded("The daemon is stopping.")
     asked = parse(await json_body(request), request.headers, noted.request_id)
+    asked = with_sound_history(asked, daemon(request).loaded.settings.server.broken_history)
     route = pipeline.route(asked, noted)
     answers_as = serializer(asked, created=int(time.time()), model=route.model)
     return Answer(asked, route, answers_as, pipeline, noted)
