@@ -46,7 +46,11 @@ class Exchange:
                 return None if before_s is None else (now_s - before_s) / max(1, event.tokens)
             case Finished():
                 self.completion_tokens += event.completion_tokens
-                self.finish_reasons.append(event.reason)
             case Failed():
                 self.error = event.code
         return None
+
+    def shown(self, event: Event) -> None:
+        """Notes what the client is told in the end."""
+        if isinstance(event, Finished):
+            self.finish_reasons.append(event.reason)

@@ -10,6 +10,7 @@ from appliance.errors import from_code
 from appliance.exchange import Exchange
 from appliance.protocol import Event, Failed, Request
 from appliance.telemetry.metrics import Metrics
+from appliance.tool_calls import ToolCallReader
 from runtimes.supervisor import EngineError
 from runtimes.worker.messages import Generate
 
@@ -34,6 +35,7 @@ class Pipeline:
         """
         timeout_s = request.hints.timeout_s or self._default_timeout_s
         deadline_s = asyncio.get_running_loop().time() + timeout_s
+        reader = ToolCallReader() if request.tool_use is not None else None
         try:
             generate = route.supervisor.generate(lambda flight: _message(flight, request), deadline_s)
             async with aclosing(generate) as events:
@@ -43,7 +45,9 @@ class Pipeline:
                         self._metrics.inter_token(route.model, gap_s)
                     if isinstance(event, Failed):
                         raise from_code(event.code, event.message, event.param)
-                    yield event
+                    for news in (event,) if reader is None else reader.read(event):
+                        exchange.shown(news)
+                        yield news
         except EngineError as error:
             raise from_code(error.code, error.message, error.param) from None
 
@@ -57,5 +61,6 @@ def _message(flight: str, request: Request) -> Generate:
         stopping=request.stopping,
         logprobs=request.logprobs,
         constraint=request.constraint,
+        tool_use=request.tool_use,
         echo=request.echo,
     )

@@ -13,7 +13,7 @@ StepKind = Literal["plan", "extract", "classify", "summarize", "transform", "cod
 Criticality = Literal["critical", "normal", "sheddable"]
 CacheMode = Literal["off", "exact", "semantic", "refresh"]
 Privacy = Literal["any", "local-only"]
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 # INTERFACE "Errors": what a failure is called on the wire. Each has one HTTP status, in `appliance.errors`.
 ErrorCode = Literal[
@@ -59,9 +59,17 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    description: str
+    parameters: str  # JSON Schema of an object, as text
+
+
+@dataclass(frozen=True, slots=True)
 class ChatPrompt:
     messages: tuple[Message, ...]
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # extra variables for the chat template
+    tools: tuple[Tool, ...] = ()  # that the model is told of
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,15 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How an answer calls the tools of its prompt."""
+
+    choice: Literal["auto", "required"]
+    only: str | None = None  # the one that may be called
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Hints:
     """What the agent says about a step; see INTERFACE "Request hints"."""
 
@@ -132,13 +149,15 @@ class Request:
     stopping: Stopping = field(default_factory=Stopping)
     logprobs: int | None = None  # None: off; k: each token's own and the k most likely
     constraint: Constraint | None = None
+    tool_use: ToolUse | None = None
     stream: bool = False
     include_usage: bool = False  # a last stream chunk with usage
     echo: bool = False  # /v1/completions: the prompt's text comes first
     hints: Hints = field(default_factory=Hints)
 
 
-# What an engine says about one choice, in this order: Started, Delta*, then Finished; or Failed at any point.
+# What is said about one choice, in this order: Started, Delta* and ToolCallDelta*, then Finished; or Failed at any
+# point. Engines know no tool calls: `appliance.tool_calls` finds them in the text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +186,17 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a call: its id and name come first, with no arguments yet."""
+
+    choice: int
+    index: int  # of the call in its choice
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     choice: int
     reason: FinishReason
@@ -181,4 +211,4 @@ class Failed:
     param: str | None = None
 
 
-Event = Started | Delta | Finished | Failed
+Event = Started | Delta | ToolCallDelta | Finished | Failed

@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 
 from appliance import protocol
-from appliance.protocol import Constraint, Event, Prompt, Sampling, Stopping
+from appliance.protocol import Constraint, Event, Prompt, Sampling, Stopping, ToolUse
 from runtimes.contracts import ModelInfo
 from runtimes.engine import EngineStats
 
@@ -42,6 +42,7 @@ class Generate:
     stopping: Stopping
     logprobs: int | None = None
     constraint: Constraint | None = None
+    tool_use: ToolUse | None = None
     echo: bool = False
 
 
@@ -130,7 +131,7 @@ _CLASSES: dict[str, type[Any]] = {
         ModelInfo, EngineStats,
         protocol.TextPart, protocol.ImagePart, protocol.ToolCall, protocol.Message,
         protocol.ChatPrompt, protocol.TextPrompt, protocol.TokenPrompt, protocol.Sampling, protocol.Stopping,
-        protocol.Constraint,
+        protocol.Constraint, protocol.Tool, protocol.ToolUse,
         protocol.TokenLogprob, protocol.Started, protocol.Delta, protocol.Finished, protocol.Failed,
     )
 }  # fmt: skip

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Protocol
 
-from appliance.protocol import ChatPrompt, Constraint, ErrorCode, Prompt, Stopping, TextPrompt
+from appliance.protocol import ChatPrompt, Constraint, ErrorCode, Prompt, Stopping, TextPrompt, ToolUse
 from runtimes.constraints import InvalidConstraintError
 from runtimes.contracts import Backend, TokenConstraint
 from runtimes.templates.result import Rendered, TemplateError
+from runtimes.tools.grammar import tool_grammar
+from runtimes.tools.prompting import with_tools
 
 
 class PromptError(Exception):
@@ -31,7 +33,10 @@ class Constraints(Protocol):
 
 
 class Prompts:
-    def __init__(self, backend: Backend, renderer: Renderer, constraints: Constraints) -> None:
+    def __init__(
+        self, backend: Backend, renderer: Renderer, constraints: Constraints, *, template_knows_tools: bool = False
+    ) -> None:
+        self._template_knows_tools = template_knows_tools
         self._backend = backend
         self._constraints = constraints
         self._info = backend.info
@@ -73,6 +78,19 @@ class Prompts:
             return stopping
         return replace(stopping, stop=(*stopping.stop, *self._renderer.stop))
 
+    def form(
+        self, prompts: tuple[Prompt, ...], constraint: Constraint | None, use: ToolUse | None
+    ) -> TokenConstraint | None:
+        """What the answer must look like, calls of tools included. Raises `PromptError` for what cannot be kept."""
+        if use is None:
+            return self.constraint(constraint)
+        if constraint is not None:  # alone first: what is wrong with it is told by its own field
+            self.constraint(constraint)
+        tools = tuple(tool for prompt in prompts if isinstance(prompt, ChatPrompt) for tool in prompt.tools)
+        for i, tool in enumerate(tools):
+            self.constraint(Constraint("json_schema", tool.parameters, f"tools[{i}].function.parameters"))
+        return self.constraint(Constraint("lark", tool_grammar(use, tools, constraint), "tools"))
+
     def constraint(self, constraint: Constraint | None) -> TokenConstraint | None:
         """Raises `PromptError` for one that cannot be kept."""
         if constraint is None:
@@ -93,6 +111,7 @@ class Prompts:
                 )
 
     def _chat(self, prompt: ChatPrompt) -> tuple[int, ...]:
+        prompt = with_tools(prompt, template_knows=self._template_knows_tools)
         size = sum(len(part.text.encode()) for m in prompt.messages for part in m.content if hasattr(part, "text"))
         self._refuse_hopeless(size, "messages")
         try:

@@ -20,6 +20,7 @@ from runtimes.constraints import ConstraintCompiler
 from runtimes.contracts import Backend, ModelLoadError
 from runtimes.engine import Engine, Job
 from runtimes.templates.client import TemplateRenderer
+from runtimes.tools.prompting import knows_tools
 from runtimes.worker.messages import (
     LENGTH,
     MAX_FRAME_BYTES,
@@ -93,7 +94,8 @@ class Worker:
         warm_up(engine, backend)
         self._send(Ready(info, time.monotonic() - began_s, renderer.problem, self._unconfined, engine.stats()))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        prompts = Prompts(backend, renderer, constraints)
+        template = None if renderer.neutral else info.chat_template
+        prompts = Prompts(backend, renderer, constraints, template_knows_tools=knows_tools(template))
         reader = threading.Thread(target=self._read, args=(backend, prompts), daemon=True)
         reader.start()
         self._step_forever(engine)
@@ -173,7 +175,7 @@ class Worker:
 
     def _prepare(self, command: Generate, prompts: Prompts, backend: Backend) -> None:
         prompts.check_logit_bias(command.sampling.logit_bias)
-        constraint = prompts.constraint(command.constraint)
+        constraint = prompts.form(command.prompts, command.constraint, command.tool_use)
         stopping = prompts.stopping(command.prompts, command.stopping)
         jobs = tuple(
             Job(

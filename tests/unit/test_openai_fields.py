@@ -30,6 +30,7 @@ USER = {"role": "user", "content": "x"}
 Fields = dict[str, Any]
 
 # Values that ask for something, and what the field needs beside it.
+TOOL = {"type": "function", "function": {"name": "f"}}
 CHAT_USED: dict[str, tuple[Any, Fields]] = {
     "messages": ([{"role": "user", "content": "y"}], {}),
     "model": ("other", {}),
@@ -58,6 +59,9 @@ CHAT_USED: dict[str, tuple[Any, Fields]] = {
     "repetition_penalty": (1.1, {}),
     "top_k": (5, {}),
     "response_format": ({"type": "json_object"}, {}),
+    "tools": ([TOOL], {}),
+    "tool_choice": ("required", {"tools": [TOOL]}),
+    "parallel_tool_calls": (False, {"tools": [TOOL]}),
 }
 CHAT_REFUSED: Fields = {
     "audio": {"voice": "alloy", "format": "wav"},
@@ -65,12 +69,9 @@ CHAT_REFUSED: Fields = {
     "functions": [{"name": "f"}],
     "modalities": ["text", "audio"],
     "moderation": {"model": "omni-moderation-latest"},
-    "tool_choice": "required",
-    "tools": [{"type": "function", "function": {"name": "f"}}],
     "web_search_options": {},
 }
 CHAT_IGNORED = (
-    "parallel_tool_calls",
     "prediction",
     "prompt_cache_key",
     "prompt_cache_options",
@@ -95,6 +96,9 @@ COMPLETION_USED: dict[str, tuple[Any, Fields]] = {
             "max_completion_tokens",
             "reasoning_effort",
             "chat_template_kwargs",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
         }
     },
 }

@@ -19,12 +19,12 @@ from appliance.api.openai.generation import (
 from appliance.api.openai.messages import Messages, to_protocol
 from appliance.api.openai.structure import constraint
 from appliance.api.openai.template_kwargs import TemplateKwargs
+from appliance.api.openai.tools import MAX_TOOLS, ToolChoice, Tools, tools_of
 from appliance.api.openai.validation import refuse, validated
 from appliance.errors import InvalidRequest
-from appliance.protocol import ChatPrompt, Request
+from appliance.protocol import ChatPrompt, Constraint, Request, ToolUse
 
 MAX_TOP_LOGPROBS = 20
-MAX_TOOLS = 128
 
 _RULES: Final[list[JsonValue]] = [
     STREAM_OPTIONS_NEED_STREAM,
@@ -42,10 +42,6 @@ _RULES: Final[list[JsonValue]] = [
         }
     },
     {
-        "if": {"required": ["tools"], "properties": {"tools": {"type": "array", "minItems": 1}}},
-        "then": {"required": ["tool_choice"], "properties": {"tool_choice": {"const": "none"}}},
-    },
-    {
         "if": {"required": ["functions"], "properties": {"functions": {"type": "array", "minItems": 1}}},
         "then": {"required": ["function_call"], "properties": {"function_call": {"const": "none"}}},
     },
@@ -58,8 +54,8 @@ def _no_audio(value: Any) -> Any:
     return value
 
 
-_Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)]
-# "auto" without tools calls none, so it asks for nothing; a list of tools is looked at in `_refuse_tools`.
+_Functions = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)]
+# "auto" without functions calls none, so it asks for nothing.
 _NoCall = Literal["none", "auto"]
 
 
@@ -75,9 +71,10 @@ class ChatCompletionRequest(GenerationFields):
     )
     chat_template_kwargs: TemplateKwargs | None = None
 
-    tools: _Tools | None = refused("tools")
-    tool_choice: _NoCall | None = refused("tool_choice")
-    functions: _Tools | None = refused("functions")
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: _Functions | None = refused("functions")
     function_call: _NoCall | None = refused("function_call")
     modalities: (
         Annotated[list[Literal["text"]], Field(min_length=1, fail_fast=True), BeforeValidator(_no_audio)] | None
@@ -86,7 +83,6 @@ class ChatCompletionRequest(GenerationFields):
     moderation: None = refused("moderation")
     web_search_options: None = refused("web_search_options")
 
-    parallel_tool_calls: Any = ignored("parallel_tool_calls")
     prediction: Any = ignored("prediction")
     prompt_cache_key: Any = ignored("prompt_cache_key")
     prompt_cache_options: Any = ignored("prompt_cache_options")
@@ -100,7 +96,7 @@ class ChatCompletionRequest(GenerationFields):
     def _refuse(cls, value: Any, info: ValidationInfo) -> Any:
         return refuse_unless_null(value, info.field_name or "")
 
-    @field_validator("tool_choice", "function_call", mode="before")
+    @field_validator("function_call", mode="before")
     @classmethod
     def _no_forced_call(cls, value: Any, info: ValidationInfo) -> Any:
         if value == "required" or isinstance(value, dict):
@@ -115,11 +111,12 @@ def parse_chat(body: object, headers: Mapping[str, str], request_id: str) -> Req
     """
     fields = validated(ChatCompletionRequest, body)
     fields.check_stream_options()
-    _refuse_tools(fields)
+    _refuse_functions(fields)
+    tools, tool_use = tools_of(fields.tools, fields.tool_choice, fields.parallel_tool_calls)
     return Request(
         id=request_id,
         model=fields.model,
-        prompts=(ChatPrompt(to_protocol(fields.messages), _template_kwargs(fields)),),
+        prompts=(ChatPrompt(to_protocol(fields.messages), _template_kwargs(fields), tools),),
         n=fields.n or 1,
         sampling=fields.sampling(),
         stopping=fields.stopping(
@@ -127,20 +124,24 @@ def parse_chat(body: object, headers: Mapping[str, str], request_id: str) -> Req
             max_tokens_field="max_tokens" if fields.max_tokens else "max_completion_tokens",
         ),
         logprobs=_logprobs(fields),
-        constraint=constraint(fields.response_format, fields.structured_outputs),
+        constraint=_answer_form(fields, tool_use),
+        tool_use=tool_use,
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
         hints=parse_hints(headers, fields.metadata, fields.service_tier),
     )
 
 
-def _refuse_tools(fields: ChatCompletionRequest) -> None:
-    for name, listed, choice in (
-        ("tools", fields.tools, fields.tool_choice),
-        ("functions", fields.functions, fields.function_call),
-    ):
-        if listed and choice != "none":
-            raise InvalidRequest(f"'{name}' {unsupported(name)}", param=name)
+def _refuse_functions(fields: ChatCompletionRequest) -> None:
+    if fields.functions and fields.function_call != "none":
+        raise InvalidRequest(f"'functions' {unsupported('functions')}", param="functions")
+
+
+def _answer_form(fields: ChatCompletionRequest, tool_use: ToolUse | None) -> Constraint | None:
+    form = constraint(fields.response_format, fields.structured_outputs)
+    if form is not None and form.kind != "json_schema" and tool_use is not None:
+        raise InvalidRequest(f"'{form.field}' is not supported with 'tools'; send a JSON Schema.", param=form.field)
+    return form
 
 
 def _max_tokens(fields: ChatCompletionRequest) -> int | None:

@@ -3,7 +3,7 @@
 Generated from the models that parse them, so it cannot fall behind. All that it allows is accepted but for
 rules that JSON Schema cannot say: `min_tokens` up to `max_tokens`, `best_of` 1 or n, prompts times n, parts of
 all messages together, 64-bit integers and the number of values in `chat_template_kwargs`, 1.0 for an integer,
-half surrogate pairs.
+half surrogate pairs, one form of the answer at most, tools with names of their own that `tool_choice` knows.
 """
 
 from typing import Any, Final

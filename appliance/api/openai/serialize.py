@@ -7,14 +7,25 @@ Pure: no clock, no socket. One serializer serves one request and counts its usag
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from appliance.api import sse
 from appliance.api.openai.logprobs import CompletionLogprobs, chat_logprobs
 from appliance.api.openai.usage import UsageMeter
 from appliance.errors import from_code
-from appliance.protocol import Delta, Event, Failed, Finished, FinishReason, Request, Started, TokenLogprob
+from appliance.protocol import (
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Request,
+    Started,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+)
 
 _HOLE: Final = "\0"  # stands for the text while a frame is cut in two around it
 
@@ -25,6 +36,7 @@ class _Answer:
 
     texts: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
     reason: FinishReason | None = None
 
 
@@ -73,6 +85,8 @@ class Serializer(ABC):
                 if not event.text and not event.logprobs:
                     return []
                 return [self._chunk(self._delta(event))]
+            case ToolCallDelta():
+                return [self._chunk(self._call(event))]
             case Finished():
                 self._usage.finished(event)
                 closing = self._chunk(self._closing(event))
@@ -98,6 +112,11 @@ class Serializer(ABC):
                 case Delta():
                     answer.texts.append(event.text)
                     answer.logprobs.extend(event.logprobs)
+                case ToolCallDelta(id=str() as call_id, name=str() as name):
+                    answer.calls.append(ToolCall(call_id, name, event.arguments))
+                case ToolCallDelta():
+                    last = answer.calls[-1]
+                    answer.calls[-1] = replace(last, arguments=last.arguments + event.arguments)
                 case Finished():
                     self._usage.finished(event)
                     answer.reason = event.reason
@@ -130,6 +149,9 @@ class Serializer(ABC):
     @abstractmethod
     def _delta(self, event: Delta) -> dict[str, Any]: ...
 
+    def _call(self, event: ToolCallDelta) -> dict[str, Any]:
+        raise NotImplementedError("this format has no tool calls")
+
     @abstractmethod
     def _closing(self, event: Finished) -> dict[str, Any]: ...
 
@@ -144,11 +166,21 @@ class ChatSerializer(Serializer):
     _chunk_object = "chat.completion.chunk"
 
     def _opening(self, event: Started) -> dict[str, Any]:
-        return self._piece(event.choice, {"role": "assistant", "content": ""})
+        content = None if self._request.tool_use is not None else ""  # it may turn out to be a call
+        return self._piece(event.choice, {"role": "assistant", "content": content})
 
     def _delta(self, event: Delta) -> dict[str, Any]:
         logprobs = chat_logprobs(event.logprobs) if event.logprobs else None
         return self._piece(event.choice, {"content": event.text}, logprobs)
+
+    def _call(self, event: ToolCallDelta) -> dict[str, Any]:
+        call: dict[str, Any] = {"index": event.index}
+        if event.id is not None:
+            call |= {"id": event.id, "type": "function"}
+        named = {} if event.name is None else {"name": event.name}
+        return self._piece(
+            event.choice, {"tool_calls": [{**call, "function": {**named, "arguments": event.arguments}}]}
+        )
 
     def _closing(self, event: Finished) -> dict[str, Any]:
         return self._piece(event.choice, {}, reason=event.reason)
@@ -156,16 +188,23 @@ class ChatSerializer(Serializer):
     def _piece(
         self,
         index: int,
-        delta: dict[str, str],
+        delta: dict[str, Any],
         logprobs: dict[str, Any] | None = None,
         reason: FinishReason | None = None,
     ) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
     def _choice(self, index: int, answer: _Answer) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(answer.texts), "refusal": None}
+        if answer.calls:
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in answer.calls
+            ]
         return {
             "index": index,
-            "message": {"role": "assistant", "content": "".join(answer.texts), "refusal": None},
+            "message": message,
             "logprobs": None if self._request.logprobs is None else chat_logprobs(answer.logprobs),
             "finish_reason": answer.reason,
         }

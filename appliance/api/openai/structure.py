@@ -7,7 +7,7 @@ kept is the engine's to say; here is only what the fields must look like.
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Tag, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, Tag, WithJsonSchema
 
 from appliance.api.openai.validation import Body, Text, branch, branch_by, is_encodable, kind, refuse
 from appliance.errors import InvalidRequest
@@ -64,8 +64,16 @@ ResponseFormat = Annotated[
 ]
 
 
+_FORMS = {"json": "object", "json_object": "boolean", "regex": "string", "choice": "array", "grammar": "string"}
+_EXACTLY_ONE: list[JsonValue] = [
+    {"required": [name], "properties": {name: {"type": shape}}} for name, shape in _FORMS.items()
+]
+
+
 class StructuredOutputs(Body):
     """Exactly one of them."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _EXACTLY_ONE})
 
     json_: Schema | None = Field(None, alias="json", description="A JSON Schema.")
     json_object: Literal[True] | None = None

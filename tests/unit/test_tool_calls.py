@@ -1,0 +1,107 @@
+"""Calls are found in a model's text however it is cut into pieces, and text that is no call stays text."""
+
+import itertools
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.protocol import Delta, Event, Finished, FinishReason, Started, ToolCallDelta
+from appliance.tool_calls import ToolCallReader
+
+
+def call(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def read(
+    pieces: Iterable[str], reason: FinishReason = "stop", choice: int = 0
+) -> tuple[str, list[tuple[str, str]], str]:
+    """(text, calls as (name, arguments), finish reason); checks ids and indices on the way."""
+    reader, text, ids = ToolCallReader(), "", set[str]()
+    calls: list[tuple[str, str]] = []
+    events: list[Event] = [Delta(choice, piece, 1) for piece in pieces]
+    finish = ""
+    for event in [Started(choice, 1, 0, 0.0), *events, Finished(choice, reason, 9)]:
+        for news in reader.read(event):
+            match news:
+                case Delta():
+                    text += news.text
+                case ToolCallDelta(id=str() as call_id, name=str() as name):
+                    assert news.index == len(calls)
+                    assert call_id not in ids
+                    ids.add(call_id)
+                    calls.append((name, news.arguments))
+                case ToolCallDelta():
+                    assert (news.id, news.name) == (None, None)
+                    assert news.index == len(calls) - 1
+                    calls[-1] = (calls[-1][0], calls[-1][1] + news.arguments)
+                case Finished():
+                    finish = news.reason
+    return text, calls, finish
+
+
+CASES: list[tuple[str, str, list[tuple[str, str]]]] = [
+    (call("look", "{}"), "", [("look", "{}")]),
+    ("I look.\n" + call("look", '{"a": "}"}'), "I look.", [("look", '{"a": "}"}')]),
+    (
+        call("a", '{"x": {"y": [1, {"z": "]}"}]}}') + "\n" + call("b", r'{"q": "\"}\\"}'),
+        "",
+        [("a", '{"x": {"y": [1, {"z": "]}"}]}}'), ("b", r'{"q": "\"}\\"}')],
+    ),
+    (call('näme "q"', '{"ü": "🙂</tool_call>"}'), "", [('näme "q"', '{"ü": "🙂</tool_call>"}')]),
+    ('<tool_call>\n{\n  "name" : "spaced",\n  "arguments":\n {"a":1}\n}\n</tool_call>', "", [("spaced", '{"a":1}')]),
+    ("just text\n\n", "just text\n\n", []),
+    ("a < b and <tool_ and <tool_cal", "a < b and <tool_ and <tool_cal", []),
+    ("<tool_call>no call</tool_call> more", "<tool_call>no call</tool_call> more", []),
+    ('<tool_call>{"name": 3}</tool_call>', '<tool_call>{"name": 3}</tool_call>', []),
+    ("<tool_call>", "<tool_call>", []),
+    ("", "", []),
+]
+
+
+@pytest.mark.parametrize(("written", "text", "calls"), CASES, ids=[repr(case[0][:30]) for case in CASES])
+def test_text_and_calls_are_told_apart(written: str, text: str, calls: list[tuple[str, str]]) -> None:
+    expected = (text, calls, "tool_calls" if calls else "stop")
+    assert read([written]) == expected
+    assert read(written) == expected  # a character at a time
+    assert read(["", written, ""]) == expected
+
+
+@given(
+    case=st.sampled_from(CASES),
+    cuts=st.lists(st.integers(0, 200), max_size=12),
+)
+def test_pieces_do_not_matter(case: tuple[str, str, list[tuple[str, str]]], cuts: list[int]) -> None:
+    written, text, calls = case
+    edges = [0, *sorted(min(cut, len(written)) for cut in cuts), len(written)]
+    pieces = [written[a:b] for a, b in itertools.pairwise(edges)]
+    assert read(pieces) == (text, calls, "tool_calls" if calls else "stop")
+
+
+@given(st.text('<tol_ca>/\n{}"nme: arguts,x', max_size=60))
+def test_no_text_is_lost_or_breaks_it(written: str) -> None:
+    text, calls, _ = read(written)
+    if not calls:
+        assert text == written
+
+
+def test_an_answer_cut_short_keeps_its_reason_and_what_came() -> None:
+    cut = call("look", '{"city": "Par')[: -len("}\n</tool_call>")]
+    assert read([cut], "length") == ("", [("look", '{"city": "Par')], "length")
+
+
+def test_text_is_not_held_back_longer_than_it_may_become_a_call() -> None:
+    reader = ToolCallReader()
+    assert reader.read(Delta(0, "Hello <", 1)) == [Delta(0, "Hello ", 1)]
+    assert reader.read(Delta(0, "b>", 1)) == [Delta(0, "<b>", 1)]
+
+
+def test_choices_do_not_mix() -> None:
+    reader = ToolCallReader()
+    assert reader.read(Delta(0, "<tool_", 1)) == []
+    assert reader.read(Delta(1, "plain", 1)) == [Delta(1, "plain", 1)]
+    assert reader.read(Finished(1, "stop", 1)) == [Finished(1, "stop", 1)]
+    assert reader.read(Finished(0, "stop", 1)) == [Delta(0, "<tool_", 0), Finished(0, "stop", 1)]
