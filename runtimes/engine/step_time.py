@@ -22,7 +22,7 @@ class StepTime:
 
     def observe(self, rows: int, seconds: float) -> None:
         sample = seconds / max(1, rows)
-        if rows >= MEASURE_FROM_ROWS or (self.row_s is not None and sample < self.row_s):
+        if rows >= MEASURE_FROM_ROWS or self.row_s is None or sample < self.row_s:
             self.row_s = sample if self.row_s is None else self.row_s + SMOOTHING * (sample - self.row_s)
 
     def prefill_rows(self, streams: int) -> int:

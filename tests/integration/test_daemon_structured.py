@@ -72,7 +72,7 @@ class Size(Enum):
 
 class Owner(BaseModel):
     name: str = Field(max_length=10)
-    friend: "Owner | None" = None
+    phone: str | None = Field(None, max_length=12)
 
 
 class Dog(BaseModel):
