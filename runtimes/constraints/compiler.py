@@ -13,7 +13,7 @@ from contextlib import suppress
 from appliance.protocol import Constraint
 from runtimes.constraints.grammar import Grammars, InvalidConstraintError
 from runtimes.constraints.matcher import Matcher
-from runtimes.constraints.vocabulary import tokenizer, vocabulary_of
+from runtimes.constraints.vocabulary import Vocabulary, tokenizer, vocabulary_of
 from runtimes.contracts import Backend
 from runtimes.sandbox.frames import pack
 from runtimes.sandbox.process import SandboxProcess
@@ -28,15 +28,25 @@ class ConstraintCompiler:
     """Thread-safe; constraints are compiled one at a time, since many at once would take the cores from the model."""
 
     def __init__(self, backend: Backend) -> None:
-        vocabulary = vocabulary_of(backend)
-        tokenize = functools.partial(backend.tokenize, add_special=False, parse_special=False)
-        self._grammars = Grammars(tokenizer(vocabulary, tokenize), backend.info.n_vocab)
-        self._vocabulary = pack({"vocabulary": (vocabulary.tokens, vocabulary.special, vocabulary.ends)})
+        """Starts nothing and takes no time: `get_ready` does."""
+        self._backend = backend
         self._compiled = functools.lru_cache(REMEMBERED)(self._compile)
         self._lock = threading.Lock()
         self._closed = False
         self._checker: SandboxProcess | None = None
-        self._start()
+
+    def get_ready(self) -> None:
+        """Lets the vocabulary be read and the checking process get up, while nobody waits for them."""
+        threading.Thread(target=self._get_up, daemon=True, name="checker").start()
+
+    @functools.cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return vocabulary_of(self._backend)
+
+    @functools.cached_property
+    def _grammars(self) -> Grammars:
+        tokenize = functools.partial(self._backend.tokenize, add_special=False, parse_special=False)
+        return Grammars(tokenizer(self._vocabulary, tokenize), self._backend.info.n_vocab)
 
     def compile(self, constraint: Constraint) -> Matcher:
         """A matcher at the beginning of the answer, for others to be forked from.
@@ -68,22 +78,20 @@ class ConstraintCompiler:
             if why is not None:
                 raise InvalidConstraintError(why)
             return self._grammars.matcher(kind, text)
-        self._start()
+        self.get_ready()
         raise InvalidConstraintError("it takes too much time or memory to prepare; make it simpler")
-
-    def _start(self) -> None:
-        """Lets the next process get up while nobody waits for it."""
-        threading.Thread(target=self._get_up, daemon=True, name="checker").start()
 
     def _get_up(self) -> None:
         with self._lock, suppress(OSError):  # whoever needs it tries again, and is told
             if self._checker is None and not self._closed:
                 self._checker = self._started()
+                _ = self._grammars
 
     def _started(self) -> SandboxProcess:
         checker = SandboxProcess(CHECKER)
         try:
-            checker.ask(self._vocabulary, PATIENCE_S, REPLY_BYTES)
+            words = self._vocabulary
+            checker.ask(pack({"vocabulary": (words.tokens, words.special, words.ends)}), PATIENCE_S, REPLY_BYTES)
         except (EOFError, TimeoutError, ValueError) as error:
             checker.close()
             raise OSError("the process that checks constraints does not start; see the log") from error

@@ -98,6 +98,7 @@ class Worker:
         prompts = Prompts(backend, renderer, constraints, template_knows_tools=knows_tools(template))
         reader = threading.Thread(target=self._read, args=(backend, prompts), daemon=True)
         reader.start()
+        constraints.get_ready()
         self._step_forever(engine)
 
     def _step_forever(self, engine: Engine) -> None:
