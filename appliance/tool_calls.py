@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from appliance.protocol import Delta, Event, Finished, ToolCallDelta
+from runtimes.tools import CLOSING, OPENING
 
-OPENING, CLOSING = "<tool_call>", "</tool_call>"
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 _LONGEST_HEAD = 1024
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 REMEMBERED = 1024
-LONGEST_REMEMBERED = 16384  # characters; all that is remembered takes 32 MB at most
+LONGEST_REMEMBERED = 16384  # characters, of 1 to 4 bytes, with 4 bytes for each token: 16 to 128 MB at the very most
 
 
 class Fragments:

@@ -8,3 +8,5 @@ The form is that of Hermes and Qwen, which most models have met:
 
 once for each call, after any text. `appliance.tool_calls` reads it.
 """
+
+OPENING, CLOSING = "<tool_call>", "</tool_call>"

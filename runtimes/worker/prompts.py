@@ -84,12 +84,14 @@ class Prompts:
         """What the answer must look like, calls of tools included. Raises `PromptError` for what cannot be kept."""
         if use is None:
             return self.constraint(constraint)
-        if constraint is not None:  # alone first: what is wrong with it is told by its own field
-            self.constraint(constraint)
         tools = tuple(tool for prompt in prompts if isinstance(prompt, ChatPrompt) for tool in prompt.tools)
-        for i, tool in enumerate(tools):
-            self.constraint(Constraint("json_schema", tool.parameters, f"tools[{i}].function.parameters"))
-        return self.constraint(Constraint("lark", tool_grammar(use, tools, constraint), "tools"))
+        try:
+            return self.constraint(Constraint("lark", tool_grammar(use, tools, constraint), "tools"))
+        except PromptError:  # whichever part is at fault alone is named
+            self.constraint(constraint)
+            for i, tool in enumerate(tools):
+                self.constraint(Constraint("json_schema", tool.parameters, f"tools[{i}].function.parameters"))
+            raise
 
     def constraint(self, constraint: Constraint | None) -> TokenConstraint | None:
         """Raises `PromptError` for one that cannot be kept."""

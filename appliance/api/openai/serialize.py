@@ -149,8 +149,8 @@ class Serializer(ABC):
     @abstractmethod
     def _delta(self, event: Delta) -> dict[str, Any]: ...
 
-    def _call(self, event: ToolCallDelta) -> dict[str, Any]:
-        raise NotImplementedError("this format has no tool calls")
+    @abstractmethod
+    def _call(self, event: ToolCallDelta) -> dict[str, Any]: ...
 
     @abstractmethod
     def _closing(self, event: Finished) -> dict[str, Any]: ...
@@ -225,6 +225,9 @@ class CompletionSerializer(Serializer):
     def _delta(self, event: Delta) -> dict[str, Any]:
         logprobs = self._logprobs[event.choice].body(event.logprobs) if event.logprobs else None
         return self._piece(event.choice, event.text, logprobs)
+
+    def _call(self, event: ToolCallDelta) -> dict[str, Any]:
+        raise AssertionError(f"a text completion is offered no tools, and yet calls {event.name}")
 
     def _closing(self, event: Finished) -> dict[str, Any]:
         return self._piece(event.choice, "", reason=event.reason)

@@ -14,6 +14,7 @@ from appliance.errors import InvalidRequest
 from appliance.protocol import Constraint
 
 MAX_CHOICES = 1024
+ANY_OBJECT = '{"type":"object"}'
 MAX_PATTERN_CHARACTERS = 2**14
 MAX_GRAMMAR_CHARACTERS = 2**18
 
@@ -93,10 +94,10 @@ def constraint(response_format: Any, structured_outputs: StructuredOutputs | Non
     wanted = None
     match response_format:
         case JsonObjectFormat():
-            wanted = Constraint("json_schema", '{"type":"object"}', "response_format")
+            wanted = Constraint("json_schema", ANY_OBJECT, "response_format")
         case JsonSchemaFormat(json_schema=described):
             field = "response_format.json_schema.schema"
-            wanted = Constraint("json_schema", _dumped(described.schema_, field), field)
+            wanted = Constraint("json_schema", schema_text(described.schema_, field), field)
     if structured_outputs is None:
         return wanted
     if wanted is not None:
@@ -111,9 +112,9 @@ def _structured(fields: StructuredOutputs) -> Constraint:
     where = "structured_outputs"
     found = []
     if fields.json_ is not None:
-        found.append(Constraint("json_schema", _dumped(fields.json_, f"{where}.json"), f"{where}.json"))
+        found.append(Constraint("json_schema", schema_text(fields.json_, f"{where}.json"), f"{where}.json"))
     if fields.json_object is not None:
-        found.append(Constraint("json_schema", '{"type":"object"}', f"{where}.json_object"))
+        found.append(Constraint("json_schema", ANY_OBJECT, f"{where}.json_object"))
     if fields.regex is not None:
         found.append(Constraint("regex", fields.regex, f"{where}.regex"))
     if fields.choice is not None:
@@ -130,7 +131,8 @@ def _structured(fields: StructuredOutputs) -> Constraint:
     return found[0]
 
 
-def _dumped(value: object, field: str) -> str:
+def schema_text(value: object, field: str) -> str:
+    """As compact JSON. Raises `InvalidRequest` for what cannot be encoded."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not is_encodable(text):
         raise InvalidRequest(f"'{field}' holds half a surrogate pair, which is not text.", param=field)

@@ -1,13 +1,12 @@
 """`tools`, `tool_choice` and `parallel_tool_calls`, and what they mean together."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
-from appliance.api.openai.structure import Schema
-from appliance.api.openai.validation import Body, Text, branch, branch_by, is_encodable
+from appliance.api.openai.structure import Schema, schema_text
+from appliance.api.openai.validation import Body, Text, branch, branch_by
 from appliance.errors import InvalidRequest
 from appliance.protocol import Tool, ToolUse
 
@@ -92,16 +91,13 @@ def _checked(listed: Sequence[FunctionTool]) -> Sequence[Tool]:
             raise InvalidRequest(f"'{where}.name' is the name of another tool too.", param=f"{where}.name")
         seen.add(function.name)
         parameters = (
-            NO_ARGUMENTS if function.parameters is None else _dumped(function.parameters, f"{where}.parameters")
+            NO_ARGUMENTS if function.parameters is None else _parameters(function.parameters, f"{where}.parameters")
         )
         tools.append(Tool(function.name, function.description or "", parameters))
     return tools
 
 
-def _dumped(schema: dict[str, Any], field: str) -> str:
+def _parameters(schema: dict[str, Any], field: str) -> str:
     if schema.get("type", "object") != "object":
         raise InvalidRequest(f"'{field}' must be the schema of an object.", param=field)
-    text = json.dumps({"type": "object", **schema}, ensure_ascii=False, separators=(",", ":"))
-    if not is_encodable(text):
-        raise InvalidRequest(f"'{field}' holds half a surrogate pair, which is not text.", param=field)
-    return text
+    return schema_text({"type": "object", **schema}, field)
