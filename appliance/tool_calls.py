@@ -70,13 +70,17 @@ class ToolCallReader:
                 return list(self._read(event.choice, choice, event))
             case Finished():
                 choice = self._choices.get(event.choice, _Choice())
-                left = self._left(choice)
+                left = "" if event.reason == "length" and self._cut_short(choice) else self._left(choice)
                 rest = [Delta(event.choice, left, 0)] if left.strip() or (left and not choice.calls) else []
                 if choice.calls and event.reason == "stop":
                     event = replace(event, reason="tool_calls")
                 return [*rest, event]
             case _:
                 return [event]
+
+    def _cut_short(self, choice: _Choice) -> bool:
+        """Whether what is held back is the beginning of a call whose name never came."""
+        return choice.state == "head" or (choice.calls > 0 and OPENING.startswith(choice.text.strip()))
 
     def _left(self, choice: _Choice) -> str:
         """Text that was held back and is no call."""

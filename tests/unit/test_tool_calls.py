@@ -93,6 +93,13 @@ def test_an_answer_cut_short_keeps_its_reason_and_what_came() -> None:
     assert read([cut], "length") == ("", [("look", '{"city": "Par')], "length")
 
 
+@pytest.mark.parametrize("begun", ["\n", "\n<tool_", "\n<tool_call>", '\n<tool_call>\n{"name": "lo'])
+def test_a_call_that_is_cut_short_before_its_name_is_no_text(begun: str) -> None:
+    assert read([call("look", "{}"), begun], "length") == ("", [("look", "{}")], "length")
+    assert read(["<tool_call>\n{"], "length") == ("", [], "length")
+    assert read(["a <"], "length") == ("a <", [], "length")
+
+
 def test_text_is_not_held_back_longer_than_it_may_become_a_call() -> None:
     reader = ToolCallReader()
     assert reader.read(Delta(0, "Hello <", 1)) == [Delta(0, "Hello ", 1)]
