@@ -1,7 +1,7 @@
 """`python -m tests.bench`: all benchmarks, printed as tables of ratios. `make bench` runs it.
 
 --quick        a rough look in under 3 minutes instead of under 15
---only NAME    footprint, overhead, constrained, prefix or throughput; may be given several times
+--only NAME    footprint, overhead, idle_connections, constrained, prefix or throughput; may be given several times
 --model NAME   another model of the store, or a GGUF file
 --threads N    for every engine; default: the physical cores
 --json FILE    the same results as data
@@ -24,7 +24,7 @@ from typing import Any
 
 from appliance.settings import state_dir
 from runtimes.models import ModelStore
-from tests.bench import constrained, footprint, machine, overhead, peers, prefix, report, throughput
+from tests.bench import constrained, footprint, idle_connections, machine, overhead, peers, prefix, report, throughput
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
 from tests.bench.errors import BenchError
@@ -32,7 +32,7 @@ from tests.bench.measurement import warm_up
 from tests.bench.processes import Server, free_port, serving
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
-SCENARIOS = ("footprint", "overhead", "constrained", "prefix", "throughput")
+SCENARIOS = ("footprint", "overhead", "idle_connections", "constrained", "prefix", "throughput")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,16 @@ class Mode:
     starts: int
     overhead_pairs: int
     overhead_bound_s: float
+    idle_pairs: int
+    idle_bound_s: float
     constrained_plans: tuple[constrained.Plan, ...]
     constrained_bound_s: float
     prefix_plans: tuple[prefix.Plan, ...]
     throughput_plans: tuple[throughput.Plan, ...]
 
 
-FULL = Mode(820, 3, 60, 90, constrained.FULL, 60, prefix.FULL, throughput.FULL)
-QUICK = Mode(150, 1, 10, 20, constrained.QUICK, 15, prefix.QUICK, throughput.QUICK)
+FULL = Mode(850, 3, 60, 90, 10, 40, constrained.FULL, 60, prefix.FULL, throughput.FULL)
+QUICK = Mode(155, 1, 10, 20, 2, 10, constrained.QUICK, 15, prefix.QUICK, throughput.QUICK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,13 @@ class Bench:
         self.results["overhead"] = dataclasses.asdict(result)
         self.claims.extend(overhead.claims(result))
         _show(report.overhead(result))
+
+    def idle_connections(self) -> None:
+        with self._resident() as (ours,):
+            result = idle_connections.run(ours, self.mode.idle_pairs, TimeBound(self.mode.idle_bound_s), self.seed)
+        self.results["idle_connections"] = dataclasses.asdict(result)
+        self.claims.extend(idle_connections.claims(result))
+        _show(report.idle_connections(result))
 
     def constrained(self) -> None:
         with self._resident() as (ours,):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from tests.bench.claims import Claim
 from tests.bench.constrained import Constrained
 from tests.bench.footprint import MIB, Footprint
+from tests.bench.idle_connections import COMPLETION_TOKENS, CONNECTIONS, IdleConnections
 from tests.bench.machine import Machine
 from tests.bench.measurement import Noise, worst
 from tests.bench.overhead import Overhead
@@ -99,6 +100,12 @@ def constrained(result: Constrained) -> list[str]:
     ]
     lines = table(("", "free", "held to a schema", "ratio"), rows)
     return [*lines, f"first use of a schema of 100 properties: {_added(result.first_use_s)} ms more than of one"]
+
+
+def idle_connections(result: IdleConnections) -> list[str]:
+    head = (f"a request of {COMPLETION_TOKENS} tokens, {result.ratio.n} pairs of runs", "alone", "beside them", "ratio")
+    title = f"beside {CONNECTIONS} idle connections and one that sends a byte a second, ms"
+    return table(head, [(title, _ms(result.alone_s), _ms(result.beside_s), _ratio(result.ratio))])
 
 
 def footprint(result: Footprint) -> list[str]:
