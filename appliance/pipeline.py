@@ -5,12 +5,13 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from appliance.answer_reader import AnswerReader
 from appliance.engines import Engines, Route
 from appliance.errors import from_code
 from appliance.exchange import Exchange
-from appliance.protocol import Event, Failed, Request
+from appliance.protocol import ChatPrompt, Event, Failed, Request
 from appliance.telemetry.metrics import Metrics
-from appliance.tool_calls import ToolCallReader
+from runtimes.dialects import Dialect
 from runtimes.supervisor import EngineError
 from runtimes.worker.messages import Generate
 
@@ -35,21 +36,29 @@ class Pipeline:
         """
         timeout_s = request.hints.timeout_s or self._default_timeout_s
         deadline_s = asyncio.get_running_loop().time() + timeout_s
-        reader = ToolCallReader() if request.tool_use is not None else None
+        reader: AnswerReader | None = None
         try:
             generate = route.supervisor.generate(lambda flight: _message(flight, request), deadline_s)
             async with aclosing(generate) as events:
                 async for event in events:
+                    if reader is None:  # the model is loaded now, so that it is known how it speaks
+                        reader = _reader(request, route)
                     gap_s = exchange.saw(event, time.monotonic())
                     if gap_s is not None:
                         self._metrics.inter_token(route.model, gap_s)
                     if isinstance(event, Failed):
                         raise from_code(event.code, event.message, event.param)
-                    for news in (event,) if reader is None else reader.read(event):
+                    for news in reader.read(event):
                         exchange.shown(news)
                         yield news
         except EngineError as error:
             raise from_code(error.code, error.message, error.param) from None
+
+
+def _reader(request: Request, route: Route) -> AnswerReader:
+    is_chat = isinstance(request.prompts[0], ChatPrompt)
+    dialect = route.supervisor.dialect if is_chat else Dialect()
+    return AnswerReader(dialect, calls_tools=request.tool_use is not None)
 
 
 def _message(flight: str, request: Request) -> Generate:
@@ -62,5 +71,6 @@ def _message(flight: str, request: Request) -> Generate:
         logprobs=request.logprobs,
         constraint=request.constraint,
         tool_use=request.tool_use,
+        reasoning=request.reasoning,
         echo=request.echo,
     )

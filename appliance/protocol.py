@@ -56,6 +56,7 @@ class Message:
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)  # more that a chat template may read of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,14 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What a model that thinks before it answers may spend on it."""
+
+    enabled: bool = True
+    budget: int | None = None  # tokens; None: as many as it likes
+
+
+@dataclass(frozen=True, slots=True)
 class Hints:
     """What the agent says about a step; see INTERFACE "Request hints"."""
 
@@ -150,14 +159,15 @@ class Request:
     logprobs: int | None = None  # None: off; k: each token's own and the k most likely
     constraint: Constraint | None = None
     tool_use: ToolUse | None = None
+    reasoning: Reasoning = field(default_factory=Reasoning)
     stream: bool = False
     include_usage: bool = False  # a last stream chunk with usage
     echo: bool = False  # /v1/completions: the prompt's text comes first
     hints: Hints = field(default_factory=Hints)
 
 
-# What is said about one choice, in this order: Started, Delta* and ToolCallDelta*, then Finished; or Failed at any
-# point. Engines know no tool calls: `appliance.tool_calls` finds them in the text.
+# What is said about one choice, in this order: Started, ReasoningDelta*, Delta* and ToolCallDelta*, then Finished; or
+# Failed at any point. Engines know text only: `appliance.answer_reader` finds reasoning and tool calls in it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +185,7 @@ class Started:
     cached_tokens: int  # prompt tokens whose KV was already resident
     queue_s: float  # from arrival in the engine to the first step that worked on it
     prompt_text: str | None = None  # with `echo`
+    thinking: bool = False  # the prompt ends where the model begins to think
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +194,15 @@ class Delta:
     text: str  # whole characters; may be empty when a token ends inside one
     tokens: int
     logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """What the model thinks before it answers."""
+
+    choice: int
+    text: str  # empty for tokens that only end the thoughts
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +231,4 @@ class Failed:
     param: str | None = None
 
 
-Event = Started | Delta | ToolCallDelta | Finished | Failed
+Event = Started | ReasoningDelta | Delta | ToolCallDelta | Finished | Failed

@@ -1,20 +1,21 @@
-"""A model's text read as what a client wants to know: text, and calls of tools with their ids and arguments.
+"""Calls of tools in a model's text, with their ids and arguments. Pure.
 
-Pure. The form is that of `runtimes.tools`; text that only looks like a call stays text. Arguments go out as they
-come, since the engine has kept them to their schema.
+A call stands in the form of the model's family, to the letter, because the engine keeps it to that; arguments go out as
+they come, since it has kept them to their schema too. Text that only looks like a call stays text.
 """
 
 import json
-import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from appliance.protocol import Delta, Event, Finished, ToolCallDelta
-from runtimes.tools import CLOSING, OPENING
+from runtimes.dialects import CallForm
 
-_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
-_LONGEST_HEAD = 1024
+_LONGEST_NAME = 1024  # characters, written as JSON
+
+_State = Literal["text", "name", "arguments", "after"]
 
 
 @dataclass(slots=True)
@@ -52,13 +53,18 @@ class _JsonObject:
 @dataclass(slots=True)
 class _Choice:
     text: str = ""  # not read yet
+    state: _State = "text"
+    begun: str = ""  # what opened the call whose name is awaited
     calls: int = 0
-    state: str = "text"  # then head, arguments, tail
+    has_spoken: bool = False
     arguments: _JsonObject = field(default_factory=_JsonObject)
 
 
 class ToolCallReader:
-    def __init__(self) -> None:
+    def __init__(self, form: CallForm) -> None:
+        self._form = form
+        self._openings = (form.prefix + form.opening, form.opening) if form.prefix else (form.opening,)
+        self._first_mark = next((mark for mark in form.marks if form.opening.startswith(mark)), form.opening)
         self._choices: dict[int, _Choice] = {}
 
     def read(self, event: Event) -> list[Event]:
@@ -80,52 +86,78 @@ class ToolCallReader:
 
     def _cut_short(self, choice: _Choice) -> bool:
         """Whether what is held back is the beginning of a call whose name never came."""
-        return choice.state == "head" or (choice.calls > 0 and OPENING.startswith(choice.text.strip()))
+        held = choice.text.lstrip()
+        begins = held.startswith(self._first_mark) or (choice.calls > 0 and self._first_mark.startswith(held))
+        return choice.state == "name" or begins
 
     def _left(self, choice: _Choice) -> str:
         """Text that was held back and is no call."""
         if choice.state == "text":
             return choice.text
-        return OPENING + choice.text if choice.state == "head" else ""
+        return choice.begun + choice.text if choice.state == "name" else ""
 
     def _read(self, index: int, choice: _Choice, event: Delta) -> Iterator[Event]:
         progress = True
         while progress:
-            state, length = choice.state, len(choice.text)
-            if state == "text":
-                yield from self._text(index, choice, event)
-            elif state == "head":
-                yield from self._head(index, choice)
-            elif state == "arguments":
-                yield from self._arguments(index, choice)
-            else:
-                self._tail(choice)
-            progress = bool(choice.text) and (choice.state, len(choice.text)) != (state, length)
+            before = choice.state, len(choice.text)
+            match choice.state:
+                case "text":
+                    yield from self._text(index, choice, event)
+                case "name":
+                    yield from self._name(index, choice)
+                case "arguments":
+                    yield from self._arguments(index, choice)
+                case "after":
+                    self._after(choice)
+            progress = bool(choice.text) and (choice.state, len(choice.text)) != before
 
     def _text(self, index: int, choice: _Choice, event: Delta) -> Iterator[Event]:
-        before, opening, after = choice.text.partition(OPENING)
-        if not opening:
-            keep = _beginning_of(OPENING, before)
-            before, after = before[: len(before) - keep], before[len(before) - keep :]
-        shown = before.rstrip("\n") if opening else before
+        if self._form.only_first:
+            at, opening = self._at_the_start(choice)
+        else:
+            at = choice.text.find(self._form.opening)
+            opening = self._form.opening if at >= 0 else ""
+            at = at if at >= 0 else len(choice.text) - _beginning_of(self._form.opening, choice.text)
+        shown, rest = choice.text[:at], choice.text[at:]
+        if opening:
+            shown = shown.rstrip("\n")
         if choice.calls:
             shown = shown.lstrip("\n") if not shown.strip() else shown
         if shown or (event.logprobs and not opening):
+            choice.has_spoken = choice.has_spoken or bool(shown)
             yield Delta(index, shown, event.tokens, event.logprobs)
-        choice.text = after
+        choice.text = rest
         if opening:
-            choice.state = "head"
+            choice.state, choice.begun, choice.text = "name", opening, rest.removeprefix(opening)
 
-    def _head(self, index: int, choice: _Choice) -> Iterator[Event]:
-        head = _HEAD.match(choice.text)
-        if head is not None:
-            yield ToolCallDelta(index, choice.calls, f"call_{secrets.token_hex(12)}", json.loads(head[1]), "")
+    def _at_the_start(self, choice: _Choice) -> tuple[int, str]:
+        """(length of what is text for certain, what opens a call there)"""
+        if choice.has_spoken or choice.calls:
+            return len(choice.text), ""
+        opening = next((opening for opening in self._openings if choice.text.startswith(opening)), "")
+        waits = opening or any(opening.startswith(choice.text) for opening in self._openings)
+        return (0 if waits else len(choice.text)), opening
+
+    def _name(self, index: int, choice: _Choice) -> Iterator[Event]:
+        written, before_arguments, rest = choice.text.partition(self._form.before_arguments)
+        name = self._read_name(written) if before_arguments else None
+        if name is not None:
+            yield ToolCallDelta(index, choice.calls, f"call_{secrets.token_hex(12)}", name, "")
             choice.calls += 1
-            choice.text = choice.text[head.end() :]
-            choice.state, choice.arguments = "arguments", _JsonObject()
-        elif len(choice.text) > _LONGEST_HEAD or CLOSING in choice.text:  # no call after all
-            yield Delta(index, OPENING, 0)
+            choice.text, choice.state, choice.arguments = rest, "arguments", _JsonObject()
+        elif before_arguments or len(choice.text) > _LONGEST_NAME:  # no call after all
+            choice.has_spoken = True
+            yield Delta(index, choice.begun, 0)
             choice.state = "text"
+
+    def _read_name(self, written: str) -> str | None:
+        if not self._form.name_is_json:
+            return written or None
+        try:
+            name = json.loads(written)
+        except ValueError:
+            return None
+        return name if isinstance(name, str) else None
 
     def _arguments(self, index: int, choice: _Choice) -> Iterator[Event]:
         end = choice.arguments.end_in(choice.text)
@@ -134,12 +166,16 @@ class ToolCallReader:
             yield ToolCallDelta(index, choice.calls - 1, None, None, piece)
         choice.text = choice.text[len(piece) :]
         if end is not None:
-            choice.state = "tail"
+            choice.state = "after"
 
-    def _tail(self, choice: _Choice) -> None:
-        _, closing, after = choice.text.partition(CLOSING)
-        if closing:
-            choice.text, choice.state = after, "text"
+    def _after(self, choice: _Choice) -> None:
+        form = self._form
+        following = None if form.between is None else form.closing + form.between
+        last = form.closing + form.end
+        if following is not None and choice.text.startswith(following):
+            choice.text, choice.state, choice.begun = choice.text.removeprefix(following), "name", form.between or ""
+        elif choice.text.startswith(last) and not (following or "").startswith(choice.text):
+            choice.text, choice.state = choice.text.removeprefix(last), "text"
 
 
 def _beginning_of(mark: str, text: str) -> int:

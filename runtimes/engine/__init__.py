@@ -2,5 +2,6 @@
 
 from runtimes.engine.engine import Engine, EngineStats
 from runtimes.engine.sequence import Job
+from runtimes.engine.thinking import Thinking
 
-__all__ = ["Engine", "EngineStats", "Job"]
+__all__ = ["Engine", "EngineStats", "Job", "Thinking"]

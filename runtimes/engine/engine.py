@@ -25,6 +25,7 @@ from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Restore, 
 from runtimes.engine.sequence import UNPLACED, Job, Sequence
 from runtimes.engine.step_time import StepTime
 from runtimes.engine.stop_matcher import StopMatcher
+from runtimes.engine.thinking import Mind
 
 # A stream that has just begun lets the prompts that came with it have their first tokens too, for so long at most.
 # Of 16 prompts at once the last waited 1.11 times as long as in the C++ server with it, 1.31 times without (5 pairs).
@@ -88,7 +89,8 @@ class Engine:
         """
         prompt = np.array(job.prompt, dtype=np.int32)
         stopping = job.stopping
-        forbidden = self.info.end_tokens if stopping.ignore_eos or stopping.min_tokens else ()
+        thinks_first = job.thinking is not None and job.constraint is not None  # it may not end before it has answered
+        forbidden = self.info.end_tokens if stopping.ignore_eos or stopping.min_tokens or thinks_first else ()
         room = self.info.context_tokens - len(job.prompt)
         length = len(job.prompt) + (room if stopping.max_tokens is None else min(room, stopping.max_tokens))
         # One seed gives n different choices, the same ones each time.
@@ -105,6 +107,7 @@ class Engine:
                 tokens=list(job.prompt),
                 max_length=length,
                 constraint=job.constraint.fork() if job.constraint is not None else None,
+                mind=Mind(job.thinking) if job.thinking is not None else None,
             )
             siblings.append(sequence)
             self._scheduler.add(sequence)
@@ -200,12 +203,13 @@ class Engine:
             cached_tokens=sequence.cached_tokens,
             queue_s=max(0.0, now_s - sequence.arrived_s),
             prompt_text=sequence.job.prompt_text,
+            thinking=sequence.job.thinking is not None and sequence.job.thinking.begun,
         )
 
     def _look_ahead(self, sampled: list[Sequence]) -> None:
         """Lets other threads find out, while the model computes, what constrained sequences may say next."""
         for sequence in sampled:
-            if sequence.constraint is not None and sequence.allowed is None:
+            if sequence.constraint is not None and sequence.bound and sequence.allowed is None:
                 sequence.allowed = self._helpers.submit(sequence.constraint.allowed)
 
     def _draw_late(self) -> list[tuple[str, Event]]:
@@ -244,9 +248,11 @@ class Engine:
             sequence.first_token_s = self._clock()
         self._generated_tokens += 1
         ended = token in self._end_tokens
-        text = sequence.detokenizer.flush() if ended else sequence.detokenizer.feed(self._backend.piece(token))
+        piece = self._backend.piece(token) or job.marks.get(token, b"")
+        text = sequence.detokenizer.flush() if ended else sequence.detokenizer.feed(piece)
         sequence.hold(text, None if ended else logprob)
-        shown = sequence.stops.feed(text)
+        answers = sequence.mind is None or sequence.mind.saw(token)
+        shown = sequence.stops.feed(text) if answers else text
         reason: FinishReason | None = None
         if sequence.stops.stopped_by is not None:
             return self._end(sequence, shown, "stop", everything=False)
@@ -263,14 +269,21 @@ class Engine:
         return [delta] if delta else []
 
     def _draw(self, sequence: Sequence, logits: Logits) -> int:
-        stopping = sequence.job.stopping
+        stopping, mind = sequence.job.stopping, sequence.mind
+        if mind is not None and (forced := mind.forced()) is not None:
+            return forced
         if sequence.constraint is None or sequence.allowed is None:
             may_end = sequence.generated >= stopping.min_tokens and not stopping.ignore_eos
-            return sequence.sampler.draw(logits, may_end=may_end)
+            return sequence.sampler.draw(logits, may_end=may_end and sequence.constraint is None)
         # An answer that must have a form ends where the form does.
-        allowed, sequence.allowed = sequence.allowed, None
-        token = sequence.sampler.draw(logits, may_end=True, allowed=allowed.result())
-        sequence.constraint.accept(token)
+        allowed, sequence.allowed = sequence.allowed.result(), None
+        begins_to_think = mind.thinking.opening if mind is not None and mind.state == "undecided" else None
+        if begins_to_think is not None:
+            allowed = allowed.copy()
+            allowed[begins_to_think] = True
+        token = sequence.sampler.draw(logits, may_end=True, allowed=allowed)
+        if token != begins_to_think:
+            sequence.constraint.accept(token)
         return token
 
     def _end(self, sequence: Sequence, shown: str, reason: FinishReason, *, everything: bool) -> list[Event]:

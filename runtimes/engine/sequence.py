@@ -1,5 +1,6 @@
 """One choice of one request on its way through the engine. Its numbers are tokens; it knows no backend."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from runtimes.contracts import Allowed, TokenArray, TokenConstraint
 from runtimes.engine.detokenizer import Detokenizer
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.stop_matcher import StopMatcher
+from runtimes.engine.thinking import Mind, Thinking
 
 UNPLACED = -1  # a sequence without a place in the KV cache
 
@@ -27,6 +29,8 @@ class Job:
     logprobs: int | None = None
     constraint: TokenConstraint | None = None  # each choice follows a fork of it
     prompt_text: str | None = None  # given back with `Started`
+    thinking: Thinking | None = None
+    marks: Mapping[int, bytes] = field(default_factory=dict)  # control tokens that are shown, as these bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +44,7 @@ class Sequence:
     max_length: int  # of `tokens`
     constraint: TokenConstraint | None = None
     allowed: "Future[Allowed] | None" = None  # by the constraint, as its next token; being found
+    mind: Mind | None = None
     slot: int = UNPLACED
     computed: int = 0  # tokens whose KV is in the cache; the first `computed` of `tokens`
     cached_tokens: int = 0
@@ -59,6 +64,12 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def bound(self) -> bool:
+        """Whether the constraint has a say in the next token."""
+        thinking = self.mind is not None and (self.mind.state == "thinking" or self.mind.forced() is not None)
+        return self.constraint is not None and not thinking
 
     @property
     def rows_left(self) -> int:

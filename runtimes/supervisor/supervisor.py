@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from appliance.protocol import ErrorCode, Event, Failed, Finished, Prompt
 from runtimes.contracts import ModelInfo
+from runtimes.dialects import Dialect
 from runtimes.engine import EngineStats
 from runtimes.supervisor.backoff import Backoff
 from runtimes.supervisor.process import WorkerProcess
@@ -85,6 +86,7 @@ class Supervisor:
         self._state: State = "starting"
         self._problem: str | None = None
         self._info: ModelInfo | None = None
+        self.dialect = Dialect()  # the model's, once it is loaded
         self._stats: EngineStats | None = None
         self._load_s: float | None = None
         self._hopeless = False  # no other worker could do better
@@ -277,6 +279,7 @@ class Supervisor:
         if not isinstance(first, Ready):
             return False
         self._info, self._stats, self._load_s = first.info, first.stats, first.load_s
+        self.dialect = first.dialect
         self._problem = first.template_problem
         if first.unconfined:
             logger.warning("engine worker is not confined", extra={"fields": {"problems": first.unconfined}})

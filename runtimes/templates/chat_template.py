@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from appliance.protocol import ChatPrompt
+from runtimes.dialects import dialect_of
 from runtimes.templates.control_tokens import ControlTokens
 from runtimes.templates.environment import RefusedError, build_environment
 from runtimes.templates.normalize import Form, forms
@@ -44,6 +45,7 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._control_tokens = ControlTokens({*control_tokens, *special_tokens.values()})
         self._knows_developer = "developer" in source
+        self._call_form = dialect_of(source).calls
         self._output_limit_bytes = output_limit_bytes
         environment = build_environment(now)
         self._reserved = {"messages", "add_generation_prompt", *special_tokens, *environment.globals}
@@ -83,7 +85,7 @@ class ChatTemplate:
         variables = {"tools": None, "documents": None, **self._special_tokens, **given}
         variables["add_generation_prompt"] = add_generation_prompt
         failure = TemplateError("the chat template cannot be used")
-        for form in forms(talk.turns, knows_developer=self._knows_developer):
+        for form in forms(talk.turns, knows_developer=self._knows_developer, call_form=self._call_form):
             try:
                 text = self._run({**variables, "messages": form.messages})
             except (MemoryError, _OutputTooLargeError):

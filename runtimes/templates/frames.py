@@ -62,10 +62,10 @@ def answer_from_wire(fields: dict[str, Any]) -> Rendered:
 def _message_to_wire(message: Message) -> tuple[Any, ...]:
     texts = [part.text if isinstance(part, TextPart) else None for part in message.content]  # None: an image
     calls = [(call.id, call.name, call.arguments) for call in message.tool_calls]
-    return message.role, texts, message.name, calls, message.tool_call_id
+    return message.role, texts, message.name, calls, message.tool_call_id, dict(message.attributes)
 
 
 def _message_from_wire(fields: list[Any]) -> Message:
-    role, texts, name, calls, call_id = fields
+    role, texts, name, calls, call_id, attributes = fields
     content = tuple(ImagePart("") if text is None else TextPart(text) for text in texts)
-    return Message(role, content, name, tuple(ToolCall(*call) for call in calls), call_id)
+    return Message(role, content, name, tuple(ToolCall(*call) for call in calls), call_id, attributes)

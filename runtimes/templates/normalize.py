@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runtimes.dialects import CallForm
 from runtimes.templates.provenance import splice
 from runtimes.templates.turns import Call, Turn
 
@@ -60,7 +61,7 @@ class Encoding:
     short_ids: bool = False
 
     def message(self, turn: Turn) -> dict[str, Any]:
-        made: dict[str, Any] = {"role": turn.role, "content": self._content(turn)}
+        made: dict[str, Any] = {"role": turn.role, "content": self._content(turn), **turn.attributes}
         if turn.name is not None:
             made["name"] = turn.name
         if turn.calls:
@@ -137,11 +138,11 @@ def split_calls(turns: Turns) -> Turns:
     return made
 
 
-def tools_as_text(turns: Turns) -> Turns:
-    """Calls as text of the assistant and results as text of the user, in the notation most models have met."""
+def tools_as_text(turns: Turns, form: CallForm) -> Turns:
+    """Calls as text of the assistant, in the form that the model is to call in, and results as text of the user."""
     made: Turns = []
     for turn in turns:
-        texts = (*turn.texts, *map(_call_text, turn.calls))
+        texts = (*turn.texts, _calls_text(turn.calls, form)) if turn.calls else turn.texts
         if turn.role == "tool":
             result = splice(("<tool_response>\n", *_between("\n", texts), "\n</tool_response>"))
             made.append(Turn("user", (result,), turn.origins))
@@ -156,22 +157,22 @@ SHAPES: tuple[tuple[str, Callable[[Turns], Turns]], ...] = (
     ("alternating", alternating),
     ("system-in-user", system_in_user),
 )
-TOOLS: tuple[tuple[str, Callable[[Turns], Turns]], ...] = (
-    ("", lambda turns: turns),
-    ("split-calls", split_calls),
-    ("tools-as-text", tools_as_text),
-)
 
 
-def forms(turns: Sequence[Turn], *, knows_developer: bool) -> Iterator[Form]:
+def forms(turns: Sequence[Turn], *, knows_developer: bool, call_form: CallForm) -> Iterator[Form]:
     """Every different form of a conversation. `knows_developer`: whether the template tells that role apart."""
     given = list(turns)
+    ways: tuple[tuple[str, Callable[[Turns], Turns]], ...] = (
+        ("", lambda turns: turns),
+        ("split-calls", split_calls),
+        ("tools-as-text", lambda turns: tools_as_text(turns, call_form)),
+    )
     starts = [("", given)]
     if any(turn.role == "developer" for turn in given):
         renamed = ("developer-as-system", developer_as_system(given))
         starts = [("", given), renamed] if knows_developer else [renamed]
     seen: list[list[dict[str, Any]]] = []
-    for tools, shape in itertools.product(TOOLS, SHAPES):
+    for tools, shape in itertools.product(ways, SHAPES):
         for start, turned in starts:
             shaped = shape[1](tools[1](turned))
             for encoding in ENCODINGS:
@@ -195,12 +196,15 @@ def _merged(turns: Sequence[Turn], role: str) -> Turns:
         apart = ("\n\n",) if last.texts and turn.texts else ()
         text = splice((*_between("\n", last.texts), *apart, *_between("\n", turn.texts)))
         name = last.name if last.name == turn.name else None
-        made[-1] = Turn(role, (text,) if text else (), last.origins + turn.origins, name, turn.calls)
+        origins, attributes = last.origins + turn.origins, {**last.attributes, **turn.attributes}
+        made[-1] = Turn(role, (text,) if text else (), origins, name, turn.calls, attributes=attributes)
     return made
 
 
-def _call_text(call: Call) -> str:
-    return splice(('<tool_call>\n{"name": "', call.name, '", "arguments": ', call.arguments, "}\n</tool_call>"))
+def _calls_text(calls: Sequence[Call], form: CallForm) -> str:
+    quote = '"' if form.name_is_json else ""
+    written = [splice((quote, call.name, quote, form.before_arguments, call.arguments, form.closing)) for call in calls]
+    return splice((form.opening, *_between(form.between or "\n" + form.opening, written), form.end))
 
 
 def _between(separator: str, texts: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ Pure. It knows what a client may send (`protocol`) and nothing about templates.
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class Turn:
     name: str | None = None
     calls: tuple[Call, ...] = ()
     call_id: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)  # need not arrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ def conversation(messages: Sequence[Message]) -> Conversation:
                 name=None if name is None else made.trace(name),
                 calls=calls,
                 call_id=None if message.tool_call_id is None else made.trace(message.tool_call_id),
+                attributes={key: made.trace(text) for key, text in message.attributes.items()},
             )
         )
     return made

@@ -5,14 +5,15 @@ fields in order. One `Stepped` a step carries the news of all requests.
 """
 
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgpack
 
 from appliance import protocol
-from appliance.protocol import Constraint, Event, Prompt, Sampling, Stopping, ToolUse
+from appliance.protocol import Constraint, Event, Prompt, Reasoning, Sampling, Stopping, ToolUse
 from runtimes.contracts import ModelInfo
+from runtimes.dialects import CallForm, Dialect, ReasoningMarks
 from runtimes.engine import EngineStats
 
 LENGTH = struct.Struct(">I")
@@ -43,6 +44,7 @@ class Generate:
     logprobs: int | None = None
     constraint: Constraint | None = None
     tool_use: ToolUse | None = None
+    reasoning: Reasoning = field(default_factory=Reasoning)
     echo: bool = False
 
 
@@ -76,6 +78,7 @@ class Ready:
     """The model is loaded and has made a token."""
 
     info: ModelInfo
+    dialect: Dialect
     load_s: float
     template_problem: str | None  # why the model's own chat template is not used
     unconfined: tuple[str, ...]  # what the worker could not be kept from
@@ -131,7 +134,7 @@ _CLASSES: dict[str, type[Any]] = {
         ModelInfo, EngineStats,
         protocol.TextPart, protocol.ImagePart, protocol.ToolCall, protocol.Message,
         protocol.ChatPrompt, protocol.TextPrompt, protocol.TokenPrompt, protocol.Sampling, protocol.Stopping,
-        protocol.Constraint, protocol.Tool, protocol.ToolUse,
+        protocol.Constraint, protocol.Tool, protocol.ToolUse, protocol.Reasoning, Dialect, CallForm, ReasoningMarks,
         protocol.TokenLogprob, protocol.Started, protocol.Delta, protocol.Finished, protocol.Failed,
     )
 }  # fmt: skip

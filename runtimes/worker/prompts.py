@@ -1,14 +1,17 @@
 """From a prompt in the canonical form to the tokens a model computes. Runs beside the step loop, never in it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from appliance.protocol import ChatPrompt, Constraint, ErrorCode, Prompt, Stopping, TextPrompt, ToolUse
+from appliance.protocol import ChatPrompt, Constraint, ErrorCode, Prompt, Reasoning, Stopping, TextPrompt, ToolUse
 from runtimes.constraints import InvalidConstraintError
 from runtimes.contracts import Backend, TokenConstraint
+from runtimes.dialects import Dialect
+from runtimes.dialects.tool_grammar import tool_grammar
+from runtimes.dialects.tool_prompting import Way, way_of, with_tools
+from runtimes.engine import Thinking
 from runtimes.templates.result import Rendered, TemplateError
-from runtimes.tools.grammar import tool_grammar
-from runtimes.tools.prompting import with_tools
+from runtimes.worker.thoughts import Thoughts, UnboundedThoughtsError
 
 
 class PromptError(Exception):
@@ -32,20 +35,42 @@ class Constraints(Protocol):
     def compile(self, constraint: Constraint) -> TokenConstraint: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prompt to generate from."""
+
+    tokens: tuple[int, ...]
+    thinking: Thinking | None = None
+
+
 class Prompts:
     def __init__(
-        self, backend: Backend, renderer: Renderer, constraints: Constraints, *, template_knows_tools: bool = False
+        self, backend: Backend, renderer: Renderer, constraints: Constraints, dialect: Dialect | None = None
     ) -> None:
-        self._template_knows_tools = template_knows_tools
         self._backend = backend
         self._constraints = constraints
         self._info = backend.info
         self._renderer = renderer
+        dialect = dialect or Dialect()
+        self._thoughts = Thoughts(backend, dialect)
+        self._call_form = dialect.calls
+        self._call_marks = {
+            mark: token
+            for mark in dialect.calls.marks
+            if (token := self._thoughts.token(mark)) is not None and not backend.piece(token)
+        }
+        self._way: Way = "described"
+        if dialect.is_native:
+            self._way = way_of(lambda prompt: renderer.render(prompt).text, dialect.calls)
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._thoughts.dialect
 
     def tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """The prompt's tokens, however many. Raises `PromptError`."""
         if isinstance(prompt, ChatPrompt):
-            return self._chat(prompt)
+            return self._chat_tokens(self._rendered(prompt))
         if isinstance(prompt, TextPrompt):
             self._refuse_hopeless(len(prompt.text.encode()), "prompt")
             tokens = self._backend.tokenize(prompt.text, add_special=prompt.add_special, parse_special=True)
@@ -59,9 +84,29 @@ class Prompts:
                 )
         return prompt.tokens
 
-    def generation_tokens(self, prompt: Prompt) -> tuple[int, ...]:
-        """Tokens to generate from: at least one, and fewer than the context holds. Raises `PromptError`."""
-        tokens = self.tokens(prompt)
+    def prepared(self, prompt: Prompt, reasoning: Reasoning, *, has_form: bool) -> Prepared:
+        """A prompt of one token at least, and shorter than the context. `has_form`: the whole answer is constrained.
+
+        Raises `PromptError`.
+        """
+        if not isinstance(prompt, ChatPrompt):
+            return Prepared(self._bounded(self.tokens(prompt), "prompt"))
+        try:
+            rendered, thinking = self._thoughts.let(self._rendered(prompt), reasoning, has_form=has_form)
+        except UnboundedThoughtsError:
+            field = "thinking_token_budget"
+            message = f"'{field}' cannot be kept by this model: leave it out, or send 0 or a 'reasoning_effort'"
+            raise PromptError("invalid_request", message, field) from None
+        return Prepared(self._bounded(self._chat_tokens(rendered), "messages"), thinking)
+
+    def marks(self, prompt: Prompt, use: ToolUse | None) -> dict[int, bytes]:
+        """Control tokens that whoever reads the answer must see."""
+        if not isinstance(prompt, ChatPrompt):
+            return {}
+        calls = {token: mark for mark, token in self._call_marks.items()} if use is not None else {}
+        return {token: mark.encode() for token, mark in {**calls, **self._thoughts.marks()}.items()}
+
+    def _bounded(self, tokens: tuple[int, ...], field: str) -> tuple[int, ...]:
         if not tokens:
             if self._info.bos_id is None:
                 raise PromptError(
@@ -69,7 +114,7 @@ class Prompts:
                 )
             tokens = (self._info.bos_id,)
         if len(tokens) >= self._info.context_tokens:
-            raise self._too_long(f"{len(tokens)}", "messages" if isinstance(prompt, ChatPrompt) else "prompt")
+            raise self._too_long(f"{len(tokens)}", field)
         return tokens
 
     def stopping(self, prompts: tuple[Prompt, ...], stopping: Stopping) -> Stopping:
@@ -86,7 +131,8 @@ class Prompts:
             return self.constraint(constraint)
         tools = tuple(tool for prompt in prompts if isinstance(prompt, ChatPrompt) for tool in prompt.tools)
         try:
-            return self.constraint(Constraint("lark", tool_grammar(use, tools, constraint), "tools"))
+            grammar = tool_grammar(use, tools, constraint, self._call_form, self._call_marks)
+            return self.constraint(Constraint("lark", grammar, "tools"))
         except PromptError:  # whichever part is at fault alone is named
             self.constraint(constraint)
             for i, tool in enumerate(tools):
@@ -112,8 +158,8 @@ class Prompts:
                     "logit_bias",
                 )
 
-    def _chat(self, prompt: ChatPrompt) -> tuple[int, ...]:
-        prompt = with_tools(prompt, template_knows=self._template_knows_tools)
+    def _rendered(self, prompt: ChatPrompt) -> Rendered:
+        prompt = with_tools(prompt, self._way, self._call_form)
         size = sum(len(part.text.encode()) for m in prompt.messages for part in m.content if hasattr(part, "text"))
         self._refuse_hopeless(size, "messages")
         try:
@@ -121,6 +167,9 @@ class Prompts:
         except TemplateError as error:
             raise PromptError("invalid_request", str(error), error.param or "messages") from error
         self._refuse_hopeless(sum(len(s.text.encode()) for s in rendered.segments), "messages")
+        return rendered
+
+    def _chat_tokens(self, rendered: Rendered) -> tuple[int, ...]:
         tokens = [
             token
             for s in rendered.segments

@@ -18,9 +18,9 @@ from typing import Any
 from appliance.protocol import ChatPrompt, Prompt, TextPrompt
 from runtimes.constraints import ConstraintCompiler
 from runtimes.contracts import Backend, ModelLoadError
+from runtimes.dialects import dialect_of
 from runtimes.engine import Engine, Job
 from runtimes.templates.client import TemplateRenderer
-from runtimes.tools.prompting import knows_tools
 from runtimes.worker.messages import (
     LENGTH,
     MAX_FRAME_BYTES,
@@ -92,10 +92,10 @@ class Worker:
         constraints = ConstraintCompiler(backend)
         engine = Engine(backend, slots=load.slots, step_target_s=load.step_target_s, clock=time.monotonic)
         warm_up(engine, backend)
-        self._send(Ready(info, time.monotonic() - began_s, renderer.problem, self._unconfined, engine.stats()))
+        prompts = Prompts(backend, renderer, constraints, dialect_of(None if renderer.neutral else info.chat_template))
+        load_s = time.monotonic() - began_s
+        self._send(Ready(info, prompts.dialect, load_s, renderer.problem, self._unconfined, engine.stats()))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        template = None if renderer.neutral else info.chat_template
-        prompts = Prompts(backend, renderer, constraints, template_knows_tools=knows_tools(template))
         reader = threading.Thread(target=self._read, args=(backend, prompts), daemon=True)
         reader.start()
         constraints.get_ready()
@@ -178,10 +178,12 @@ class Worker:
         prompts.check_logit_bias(command.sampling.logit_bias)
         constraint = prompts.form(command.prompts, command.constraint, command.tool_use)
         stopping = prompts.stopping(command.prompts, command.stopping)
+        has_form = constraint is not None and command.tool_use is None
+        prepared = [prompts.prepared(prompt, command.reasoning, has_form=has_form) for prompt in command.prompts]
         jobs = tuple(
             Job(
                 id=command.id,
-                prompt=prompts.generation_tokens(prompt),
+                prompt=ready.tokens,
                 sampling=command.sampling,
                 stopping=stopping,
                 n=command.n,
@@ -189,8 +191,10 @@ class Worker:
                 logprobs=command.logprobs,
                 constraint=constraint,
                 prompt_text=_echo(prompt, backend) if command.echo else None,
+                thinking=ready.thinking,
+                marks=prompts.marks(prompt, command.tool_use),
             )
-            for i, prompt in enumerate(command.prompts)
+            for i, (prompt, ready) in enumerate(zip(command.prompts, prepared, strict=True))
         )
         with self._preparing_lock:
             if command.id not in self._preparing:

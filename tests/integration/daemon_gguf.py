@@ -25,12 +25,19 @@ class _Layout:
     alignment: int
 
 
-def rewrite(source: Path, target: Path, strings: Mapping[str, str | None]) -> Path:
-    """A copy of the model with those string values set; None removes the key. Tensors stay as they are."""
+def rewrite(
+    source: Path, target: Path, strings: Mapping[str, str | None], renamed: Mapping[str, str] | None = None
+) -> Path:
+    """A copy of the model with those string values set; None removes the key. Tensors stay as they are.
+
+    `renamed`: tokens of the vocabulary that are spelled otherwise in the copy.
+    """
     with source.open("rb") as file:
         layout = _read(file)
         pairs = {key: pair for key, pair in layout.pairs.items() if key not in strings}
         pairs |= {key: _string_pair(key, value) for key, value in strings.items() if value is not None}
+        for old, new in (renamed or {}).items():
+            pairs["tokenizer.ggml.tokens"] = pairs["tokenizer.ggml.tokens"].replace(_string(old), _string(new), 1)
         head = HEADER.pack(b"GGUF", 3, layout.n_tensors, len(pairs)) + b"".join(pairs.values()) + layout.tensor_infos
         file.seek(layout.data_offset)
         with target.open("wb") as copy:

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from appliance.protocol import ChatPrompt, Message, Role, TextPart, Tool, ToolCall
+from runtimes.dialects import dialect_of
+from runtimes.dialects.tool_prompting import way_of, with_tools
 from runtimes.sandbox.frames import HEADER, pack
 from runtimes.templates.client import Rendered, RendererDied, Segment, TemplateError, TemplateRenderer, TemplateTimeout
-from runtimes.tools.prompting import knows_tools, with_tools
 
 ROOT = Path(__file__).parents[2]
 TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -448,7 +449,6 @@ PARENT = """
 import sys, threading, time
 from appliance.protocol import ChatPrompt, Message, TextPart
 from runtimes.templates.client import TemplateRenderer
-from runtimes.tools.prompting import knows_tools, with_tools
 client = TemplateRenderer(sys.argv[1], {}, control_tokens=(), time_limit_s=2)
 prompt = ChatPrompt((Message("user", (TextPart(sys.argv[2]),)),))
 threading.Thread(target=lambda: client.render(prompt), daemon=True).start()
@@ -518,7 +518,10 @@ def test_a_template_that_knows_tools_is_given_them_as_data() -> None:
     prompt = ChatPrompt((Message("user", (TextPart("Hi"),)), call, result), tools=(tool,))
     control = {"<|im_start|>", "<|im_end|>"}
     with TemplateRenderer(HERMES, {}, control_tokens=control) as renderer:
-        rendered = renderer.render(with_tools(prompt, template_knows=knows_tools(HERMES)))
+        form = dialect_of(HERMES).calls
+        way = way_of(lambda probe: renderer.render(probe).text, form)
+        rendered = renderer.render(with_tools(prompt, way, form))
+    assert way == "variable"
     text = "".join(segment.text for segment in rendered.segments)
     assert '"name": "look"' in text
     assert '{"name": "look", "arguments": {"wo": "hier"}}' in text

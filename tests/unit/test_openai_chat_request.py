@@ -9,6 +9,7 @@ from appliance.protocol import (
     ChatPrompt,
     Hints,
     Message,
+    Reasoning,
     Request,
     Sampling,
     Stopping,
@@ -142,10 +143,7 @@ def test_template_variables_come_from_kwargs_and_reasoning_effort() -> None:
         assert isinstance(prompt, ChatPrompt)
         return prompt.template_kwargs
 
-    assert variables(chat_template_kwargs={"enable_thinking": False, "x": [1, {"y": None}]}) == {
-        "enable_thinking": False,
-        "x": [1, {"y": None}],
-    }
+    assert variables(chat_template_kwargs={"top": "x", "x": [1, {"y": None}]}) == {"top": "x", "x": [1, {"y": None}]}
     assert variables(reasoning_effort="low") == {"reasoning_effort": "low"}
     assert variables(reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "high"}) == {
         "reasoning_effort": "high"
@@ -212,6 +210,33 @@ def test_an_answer_can_be_sent_back_as_history() -> None:
         "tool_calls": None,
     }
     assert messages(HELLO, answer, HELLO)[1] == Message("assistant", (TextPart("4"),))
+
+
+def test_thoughts_of_an_earlier_answer_are_for_the_template() -> None:
+    answer = {"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}
+    assert messages(answer)[0].attributes == {"reasoning_content": "2 + 2"}
+    assert messages({**answer, "reasoning_content": None})[0].attributes == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reasoning"),
+    [
+        ({}, Reasoning()),
+        ({"reasoning_effort": "high"}, Reasoning()),
+        ({"thinking_token_budget": 100}, Reasoning(budget=100)),
+        ({"reasoning_effort": "none"}, Reasoning(enabled=False)),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, Reasoning(enabled=False)),
+        ({"chat_template_kwargs": {"thinking": False}, "thinking_token_budget": 0}, Reasoning(enabled=False, budget=0)),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, Reasoning()),
+    ],
+)
+def test_how_much_a_model_may_think(fields: dict[str, Any], reasoning: Reasoning) -> None:
+    request = parse(**fields)
+    assert request.reasoning == reasoning
+    (prompt,) = request.prompts
+    assert isinstance(prompt, ChatPrompt)
+    switches = [prompt.template_kwargs.get(name) for name in ("enable_thinking", "thinking")]
+    assert reasoning.enabled or switches == [False, False]
 
 
 def test_tools_that_may_not_be_called_change_nothing() -> None:

@@ -23,6 +23,7 @@ from appliance.protocol import (
     Failed,
     Finished,
     Message,
+    ReasoningDelta,
     Request,
     Started,
     TextPart,
@@ -115,6 +116,30 @@ def test_a_whole_chat_answer() -> None:
         ],
         "usage": USAGE,
     }
+
+
+THOUGHTFUL: list[Event] = [
+    Started(0, 3, 0, 0.0),
+    ReasoningDelta(0, "2 + ", 2),
+    ReasoningDelta(0, "2", 1),
+    Delta(0, "4", 1),
+    Finished(0, "stop", 6),
+]
+
+
+def test_thoughts_stand_beside_the_answer() -> None:
+    body = chat().whole(THOUGHTFUL)
+    message = ChatCompletion.model_validate(body).choices[0].message
+    assert (message.content, message.model_extra) == ("4", {"reasoning_content": "2 + 2"})
+    assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
+    history = parse_chat({"model": "m", "messages": [message.model_dump()]}, {}, "r2").prompts[0]
+    assert history == ChatPrompt((Message("assistant", (TextPart("4"),), attributes={"reasoning_content": "2 + 2"}),))
+
+
+def test_thoughts_are_streamed_before_the_answer() -> None:
+    serializer = chat(stream=True)
+    deltas = [chunk["choices"][0]["delta"] for event in THOUGHTFUL for chunk in serializer.chunks(event)]
+    assert deltas[1:-1] == [{"reasoning_content": "2 + "}, {"reasoning_content": "2"}, {"content": "4"}]
 
 
 def test_a_whole_answer_can_be_sent_back_as_history() -> None:

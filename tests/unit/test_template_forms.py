@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from appliance.protocol import ChatPrompt, ImagePart, Message, Role, TextPart, ToolCall
+from runtimes.dialects.call_forms import NEUTRAL
 from runtimes.templates.chat_template import ChatTemplate
 from runtimes.templates.neutral import CHATML, PLAIN, neutral_template
 from runtimes.templates.normalize import Arguments, Form, forms
@@ -38,7 +39,7 @@ def render(source: str, *messages: Message, **template_kwargs: Any) -> Rendered:
 
 
 def forms_of(*messages: Message, knows_developer: bool = False) -> list[Form]:
-    return list(forms(conversation(messages).turns, knows_developer=knows_developer))
+    return list(forms(conversation(messages).turns, knows_developer=knows_developer, call_form=NEUTRAL))
 
 
 LATE_SYSTEM = (say("user", "q1"), say("assistant", "a1"), say("system", "be terse"), say("user", "q2"))

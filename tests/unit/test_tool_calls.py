@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - DeepSeek spells its marks so
 """Calls are found in a model's text however it is cut into pieces, and text that is no call stays text."""
 
 import itertools
@@ -10,17 +11,25 @@ from hypothesis import strategies as st
 
 from appliance.protocol import Delta, Event, Finished, FinishReason, Started, ToolCallDelta
 from appliance.tool_calls import ToolCallReader
+from runtimes.dialects.call_forms import DEEPSEEK, HERMES, LLAMA3, MISTRAL, MISTRAL_LIST, NEUTRAL, PHI4, CallForm
+
+
+def written_calls(form: CallForm, *calls: tuple[str, str]) -> str:
+    """As a model of the family writes them."""
+    names = [json.dumps(name, ensure_ascii=False) if form.name_is_json else name for name, _ in calls]
+    texts = [name + form.before_arguments + call[1] + form.closing for name, call in zip(names, calls, strict=True)]
+    return form.opening + (form.between or "").join(texts) + form.end
 
 
 def call(name: str, arguments: str) -> str:
-    return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments}}}\n</tool_call>'
+    return written_calls(NEUTRAL, (name, arguments))
 
 
 def read(
-    pieces: Iterable[str], reason: FinishReason = "stop", choice: int = 0
+    pieces: Iterable[str], reason: FinishReason = "stop", choice: int = 0, form: CallForm = NEUTRAL
 ) -> tuple[str, list[tuple[str, str]], str]:
     """(text, calls as (name, arguments), finish reason); checks ids and indices on the way."""
-    reader, text, ids = ToolCallReader(), "", set[str]()
+    reader, text, ids = ToolCallReader(form), "", set[str]()
     calls: list[tuple[str, str]] = []
     events: list[Event] = [Delta(choice, piece, 1) for piece in pieces]
     finish = ""
@@ -52,7 +61,7 @@ CASES: list[tuple[str, str, list[tuple[str, str]]]] = [
         [("a", '{"x": {"y": [1, {"z": "]}"}]}}'), ("b", r'{"q": "\"}\\"}')],
     ),
     (call('näme "q"', '{"ü": "🙂</tool_call>"}'), "", [('näme "q"', '{"ü": "🙂</tool_call>"}')]),
-    ('<tool_call>\n{\n  "name" : "spaced",\n  "arguments":\n {"a":1}\n}\n</tool_call>', "", [("spaced", '{"a":1}')]),
+    ('<tool_call>\n{"name": "x", "arg": {}}', '<tool_call>\n{"name": "x", "arg": {}}', []),
     ("just text\n\n", "just text\n\n", []),
     ("a < b and <tool_ and <tool_cal", "a < b and <tool_ and <tool_cal", []),
     ("<tool_call>no call</tool_call> more", "<tool_call>no call</tool_call> more", []),
@@ -81,6 +90,54 @@ def test_pieces_do_not_matter(case: tuple[str, str, list[tuple[str, str]]], cuts
     assert read(pieces) == (text, calls, "tool_calls" if calls else "stop")
 
 
+FORMS = (HERMES, LLAMA3, MISTRAL_LIST, MISTRAL, PHI4, DEEPSEEK)
+ARGUMENTS = ("{}", '{"a": "}, {\\"name\\": "}', '{"x": [{"y": "]}"}, 1.5, null]}')
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@given(
+    calls=st.lists(st.tuples(st.sampled_from(("look", "get_weather-2")), st.sampled_from(ARGUMENTS)), min_size=1),
+    before=st.sampled_from(("", "Let me see.")),
+    cuts=st.lists(st.integers(0, 300), max_size=12),
+)
+def test_calls_are_read_in_the_form_of_each_family(
+    form: CallForm, calls: list[tuple[str, str]], before: str, cuts: list[int]
+) -> None:
+    before = "" if form.only_first else before
+    written = before + written_calls(form, *calls)
+    edges = [0, *sorted(min(cut, len(written)) for cut in cuts), len(written)]
+    pieces = [written[a:b] for a, b in itertools.pairwise(edges)]
+    assert read(pieces, form=form) == (before, calls, "tool_calls")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@given(text=st.text('<|tolcal_>[TOLCAS] {"name: pr\n;}｜▁', max_size=40))
+def test_no_text_is_lost_in_any_form(form: CallForm, text: str) -> None:
+    told, calls, _ = read(text, form=form)
+    if not calls:
+        assert told == text
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_a_call_cut_short_anywhere_shows_no_piece_of_its_form(form: CallForm) -> None:
+    written = written_calls(form, ("look", '{"a": 1}'))
+    first_mark = next((mark for mark in form.marks if form.opening.startswith(mark)), form.opening)
+    for length in range(len(first_mark), len(written)):
+        text, calls, reason = read([written[:length]], "length", form=form)
+        assert (text, reason) == ("", "length")
+        assert all(name == "look" and '{"a": 1}'.startswith(arguments) for name, arguments in calls)
+
+
+def test_json_that_comes_after_text_is_no_call_in_llamas_form() -> None:
+    written = 'See: {"name": "look", "parameters": {}}'
+    assert read(written, form=LLAMA3) == (written, [], "stop")
+
+
+def test_llamas_mark_may_stand_before_a_call() -> None:
+    written = "<|python_tag|>" + written_calls(LLAMA3, ("look", "{}"))
+    assert read(written, form=LLAMA3) == ("", [("look", "{}")], "tool_calls")
+
+
 @given(st.text('<tol_ca>/\n{}"nme: arguts,x', max_size=60))
 def test_no_text_is_lost_or_breaks_it(written: str) -> None:
     text, calls, _ = read(written)
@@ -101,13 +158,13 @@ def test_a_call_that_is_cut_short_before_its_name_is_no_text(begun: str) -> None
 
 
 def test_text_is_not_held_back_longer_than_it_may_become_a_call() -> None:
-    reader = ToolCallReader()
+    reader = ToolCallReader(NEUTRAL)
     assert reader.read(Delta(0, "Hello <", 1)) == [Delta(0, "Hello ", 1)]
     assert reader.read(Delta(0, "b>", 1)) == [Delta(0, "<b>", 1)]
 
 
 def test_choices_do_not_mix() -> None:
-    reader = ToolCallReader()
+    reader = ToolCallReader(NEUTRAL)
     assert reader.read(Delta(0, "<tool_", 1)) == []
     assert reader.read(Delta(1, "plain", 1)) == [Delta(1, "plain", 1)]
     assert reader.read(Finished(1, "stop", 1)) == [Finished(1, "stop", 1)]

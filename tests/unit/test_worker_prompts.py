@@ -2,7 +2,17 @@
 
 import pytest
 
-from appliance.protocol import ChatPrompt, Constraint, Message, Prompt, Stopping, TextPart, TextPrompt, TokenPrompt
+from appliance.protocol import (
+    ChatPrompt,
+    Constraint,
+    Message,
+    Prompt,
+    Reasoning,
+    Stopping,
+    TextPart,
+    TextPrompt,
+    TokenPrompt,
+)
 from runtimes.constraints import InvalidConstraintError
 from runtimes.contracts import TokenConstraint
 from runtimes.fake import FakeBackend
@@ -55,13 +65,13 @@ def test_a_template_that_writes_bos_itself_gets_no_second_one() -> None:
 
 
 def test_an_empty_prompt_starts_from_bos() -> None:
-    assert prompts().generation_tokens(TextPrompt("", add_special=False)) == (BOS,)
+    assert prompts().prepared(TextPrompt("", add_special=False), Reasoning(), has_form=False).tokens == (BOS,)
 
 
 def test_one_token_must_be_left_for_the_answer() -> None:
-    assert len(prompts().generation_tokens(TokenPrompt((97,) * 31))) == 31
+    assert len(prompts().prepared(TokenPrompt((97,) * 31), Reasoning(), has_form=False).tokens) == 31
     with pytest.raises(PromptError, match="maximum context length is 32 tokens") as refused:
-        prompts().generation_tokens(TokenPrompt((97,) * 32))
+        prompts().prepared(TokenPrompt((97,) * 32), Reasoning(), has_form=False)
     assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "prompt")
 
 
@@ -72,7 +82,7 @@ def test_one_token_must_be_left_for_the_answer() -> None:
 )
 def test_a_hopelessly_long_text_is_refused_before_it_is_tokenized(prompt: Prompt) -> None:
     with pytest.raises(PromptError, match="at least 1000") as refused:
-        prompts().generation_tokens(prompt)
+        prompts().prepared(prompt, Reasoning(), has_form=False)
     assert refused.value.code == "context_length_exceeded"
 
 

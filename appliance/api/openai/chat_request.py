@@ -22,9 +22,10 @@ from appliance.api.openai.template_kwargs import TemplateKwargs
 from appliance.api.openai.tools import MAX_TOOLS, ToolChoice, Tools, tools_of
 from appliance.api.openai.validation import refuse, validated
 from appliance.errors import InvalidRequest
-from appliance.protocol import ChatPrompt, Constraint, Request, ToolUse
+from appliance.protocol import ChatPrompt, Constraint, Reasoning, Request, ToolUse
 
 MAX_TOP_LOGPROBS = 20
+THINKING_SWITCHES = ("enable_thinking", "thinking")  # as chat templates call the variable
 
 _RULES: Final[list[JsonValue]] = [
     STREAM_OPTIONS_NEED_STREAM,
@@ -67,7 +68,11 @@ class ChatCompletionRequest(GenerationFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="A variable of the chat template, for templates that read it."
+        None,
+        description="A variable of the chat template, for templates that read it; 'none' switches thinking off.",
+    )
+    thinking_token_budget: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
+        None, description="The most tokens that a model which thinks first may spend on that."
     )
     chat_template_kwargs: TemplateKwargs | None = None
 
@@ -126,6 +131,7 @@ def parse_chat(body: object, headers: Mapping[str, str], request_id: str) -> Req
         logprobs=_logprobs(fields),
         constraint=_answer_form(fields, tool_use),
         tool_use=tool_use,
+        reasoning=Reasoning(_may_think(fields), fields.thinking_token_budget),
         stream=bool(fields.stream),
         include_usage=fields.include_usage(),
         hints=parse_hints(headers, fields.metadata, fields.service_tier),
@@ -162,6 +168,12 @@ def _logprobs(fields: ChatCompletionRequest) -> int | None:
     return None
 
 
+def _may_think(fields: ChatCompletionRequest) -> bool:
+    switches = fields.chat_template_kwargs or {}
+    return fields.reasoning_effort != "none" and all(switches.get(name) is not False for name in THINKING_SWITCHES)
+
+
 def _template_kwargs(fields: ChatCompletionRequest) -> dict[str, Any]:
     effort = {} if fields.reasoning_effort is None else {"reasoning_effort": fields.reasoning_effort}
-    return {**effort, **(fields.chat_template_kwargs or {})}
+    off = {} if _may_think(fields) else dict.fromkeys(THINKING_SWITCHES, False)
+    return {**effort, **off, **(fields.chat_template_kwargs or {})}

@@ -103,6 +103,9 @@ class AssistantMessage(Body):
     content: AnswerContent | None = None
     name: Name | None = None
     refusal: Text | None = None
+    reasoning_content: Text | None = Field(
+        None, description="What the model thought, for chat templates that show it again."
+    )
     tool_calls: Annotated[list[_ToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] | None = None
     annotations: Any = ignored("messages[].annotations")
     audio: None = refused("messages[].audio")
@@ -178,7 +181,8 @@ def _message(message: AnyMessage) -> Message:
             calls = tuple(
                 ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
             )
-            return Message("assistant", content, message.name, calls)
+            thoughts = {"reasoning_content": message.reasoning_content} if message.reasoning_content else {}
+            return Message("assistant", content, message.name, calls, attributes=thoughts)
         case ToolMessage():
             return Message("tool", content, message.name, tool_call_id=message.tool_call_id)
         case _:

@@ -20,6 +20,7 @@ from appliance.protocol import (
     Failed,
     Finished,
     FinishReason,
+    ReasoningDelta,
     Request,
     Started,
     TokenLogprob,
@@ -37,6 +38,7 @@ class _Answer:
     texts: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     reason: FinishReason | None = None
 
 
@@ -81,10 +83,11 @@ class Serializer(ABC):
                 self._usage.started(event)
                 opening = self._opening(event)
                 return [] if opening is None else [self._chunk(opening)]
+            case ReasoningDelta():
+                self._usage.reasoned(event)
+                return [self._chunk(self._thought(event))] if event.text else []
             case Delta():
-                if not event.text and not event.logprobs:
-                    return []
-                return [self._chunk(self._delta(event))]
+                return [self._chunk(self._delta(event))] if event.text or event.logprobs else []
             case ToolCallDelta():
                 return [self._chunk(self._call(event))]
             case Finished():
@@ -109,6 +112,9 @@ class Serializer(ABC):
                     self._usage.started(event)
                     if event.prompt_text:
                         answer.texts.append(event.prompt_text)
+                case ReasoningDelta():
+                    self._usage.reasoned(event)
+                    answer.thoughts.append(event.text)
                 case Delta():
                     answer.texts.append(event.text)
                     answer.logprobs.extend(event.logprobs)
@@ -150,6 +156,9 @@ class Serializer(ABC):
     def _delta(self, event: Delta) -> dict[str, Any]: ...
 
     @abstractmethod
+    def _thought(self, event: ReasoningDelta) -> dict[str, Any]: ...
+
+    @abstractmethod
     def _call(self, event: ToolCallDelta) -> dict[str, Any]: ...
 
     @abstractmethod
@@ -172,6 +181,9 @@ class ChatSerializer(Serializer):
     def _delta(self, event: Delta) -> dict[str, Any]:
         logprobs = chat_logprobs(event.logprobs) if event.logprobs else None
         return self._piece(event.choice, {"content": event.text}, logprobs)
+
+    def _thought(self, event: ReasoningDelta) -> dict[str, Any]:
+        return self._piece(event.choice, {"reasoning_content": event.text})
 
     def _call(self, event: ToolCallDelta) -> dict[str, Any]:
         call: dict[str, Any] = {"index": event.index}
@@ -202,6 +214,8 @@ class ChatSerializer(Serializer):
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in answer.calls
             ]
+        if answer.thoughts:
+            message["reasoning_content"] = "".join(answer.thoughts)
         return {
             "index": index,
             "message": message,
@@ -225,6 +239,9 @@ class CompletionSerializer(Serializer):
     def _delta(self, event: Delta) -> dict[str, Any]:
         logprobs = self._logprobs[event.choice].body(event.logprobs) if event.logprobs else None
         return self._piece(event.choice, event.text, logprobs)
+
+    def _thought(self, event: ReasoningDelta) -> dict[str, Any]:
+        raise AssertionError(f"a text completion is not looked into, and yet thinks {event.text!r}")
 
     def _call(self, event: ToolCallDelta) -> dict[str, Any]:
         raise AssertionError(f"a text completion is offered no tools, and yet calls {event.name}")

@@ -1,0 +1,79 @@
+"""The grammar of an answer that may, or must, call tools. Pure; the text is llguidance's variant of Lark.
+
+Free text stays free: only behind what opens a call does the grammar say what must come.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from appliance.protocol import Constraint, Tool, ToolUse
+from runtimes.dialects.call_forms import CallForm
+
+FREE_TEXT = "/(.|\\n)*/"
+
+
+def tool_grammar(
+    use: ToolUse, tools: tuple[Tool, ...], answer: Constraint | None, form: CallForm, control: Mapping[str, int]
+) -> str:
+    """`answer` is the JSON Schema of an answer that calls none; `control` are the model's control tokens among the
+    form's marks, which no text can be matched with."""
+    called = [(i, tool) for i, tool in enumerate(tools) if use.only in (None, tool.name)]
+
+    def literal(text: str) -> str:
+        return _sequence(text, form.marks, control)
+
+    rest = f"call {literal(form.closing)}"
+    if use.parallel and form.between is not None:
+        rest += f" ({literal(form.between)} {rest})*"
+    rules = [
+        f"rest: {rest} {literal(form.end)}",
+        "call: " + " | ".join(f"call{i}" for i, _ in called),
+        *(f"call{i}: {literal(_head(tool.name, form))} arguments{i}" for i, tool in called),
+        *(f"arguments{i}: %json {tool.parameters}" for i, tool in called),
+    ]
+    if form.thought is not None:
+        around, spoken = form.thought, "TEXT" if answer is None else "answer"
+        rules += [f"thought: {literal(around[0])} TEXT {literal(around[1])}", f"TEXT: {FREE_TEXT}"]
+        calls = f"{literal(form.opening)} rest"
+        said = f"({calls} | {literal(form.speaks)} {spoken})" if use.choice == "auto" else calls
+        return "\n".join([*rules, f"start: thought? {said}", *_answer_rule(answer)])
+    opening = literal(form.prefix + form.opening if answer is not None else form.opening)
+    if use.choice == "required":
+        rules.append(f"start: {opening} rest")
+    elif answer is not None:
+        rules += [f"start: answer | {opening} rest", *_answer_rule(answer)]
+    elif (first := _first_mark(form)) in control:
+        rules += [f"start: TEXT ({opening} rest)?", f"TEXT: {FREE_TEXT}"]
+    else:
+        trigger = first or form.opening
+        before = "" if form.only_first else "TEXT "
+        rules += [
+            f"start: TEXT | opening {literal(form.opening.removeprefix(trigger))} rest",
+            f"opening[lazy]: {before}{_quoted(trigger)}",
+            f"TEXT: {FREE_TEXT}",
+        ]
+    return "\n".join(rules)
+
+
+def _answer_rule(answer: Constraint | None) -> list[str]:
+    return [] if answer is None else [f"answer: %json {answer.text}"]
+
+
+def _head(name: str, form: CallForm) -> str:
+    return (json.dumps(name, ensure_ascii=False) if form.name_is_json else name) + form.before_arguments
+
+
+def _first_mark(form: CallForm) -> str:
+    return next((mark for mark in form.marks if form.opening.startswith(mark)), "")
+
+
+def _sequence(text: str, marks: tuple[str, ...], control: Mapping[str, int]) -> str:
+    """A text with control tokens in it, as a sequence of the grammar."""
+    cuts = [mark for mark in marks if mark in control]
+    pieces = re.split("(" + "|".join(map(re.escape, cuts)) + ")", text) if cuts else [text]
+    return " ".join(f"<[{control[p]}]>" if p in control else _quoted(p) for p in pieces if p) or '""'
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,102 @@
+"""What a model thought, what it says and what it calls are told apart, however its text is cut into pieces."""
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.answer_reader import AnswerReader, ReasoningReader
+from appliance.protocol import (
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    Started,
+    TokenLogprob,
+    ToolCallDelta,
+)
+from runtimes.dialects import Dialect, ReasoningMarks
+
+MARKS = ReasoningMarks("<think>", "</think>")
+
+
+def read(pieces: Iterable[str], *, begun: bool = False, reason: FinishReason = "stop") -> tuple[str, str]:
+    """(thoughts, answer)"""
+    reader, thoughts, text = ReasoningReader(MARKS), "", ""
+    deltas: list[Event] = [Delta(0, piece, 1) for piece in pieces]
+    for event in [Started(0, 1, 0, 0.0, thinking=begun), *deltas, Finished(0, reason, 9)]:
+        for news in reader.read(event):
+            match news:
+                case ReasoningDelta():
+                    assert not text, "thoughts come before the answer"
+                    thoughts += news.text
+                case Delta():
+                    text += news.text
+    return thoughts, text
+
+
+CASES = [
+    ("<think>\nHm, 5 < 6.\n</think>\n\nIt is 5.", False, ("Hm, 5 < 6.", "It is 5.")),
+    ("\n<think></think>yes", False, ("", "yes")),
+    ("\nHm.\n\nSo.\n</think>\n\nyes\n", True, ("Hm.\n\nSo.", "yes\n")),
+    ("yes, <think> is a tag</think>", False, ("", "yes, <think> is a tag</think>")),
+    ("  <thin air", False, ("", "  <thin air")),
+    ("<think>a</think> b </think> c", False, ("a", "b </think> c")),
+    ("", False, ("", "")),
+    ("", True, ("", "")),
+]
+
+
+@pytest.mark.parametrize(("written", "begun", "told"), CASES)
+def test_thoughts_and_answer_are_told_apart(written: str, begun: bool, told: tuple[str, str]) -> None:  # noqa: FBT001 - pytest's parameter
+    assert read([written], begun=begun) == told
+    assert read(written, begun=begun) == told  # a character at a time
+
+
+@given(case=st.sampled_from(CASES), cuts=st.lists(st.integers(0, 60), max_size=8))
+def test_pieces_do_not_matter(case: tuple[str, bool, tuple[str, str]], cuts: list[int]) -> None:
+    written, begun, told = case
+    edges = [0, *sorted(min(cut, len(written)) for cut in cuts), len(written)]
+    assert read([written[a:b] for a, b in itertools.pairwise(edges)], begun=begun) == told
+
+
+def test_thoughts_that_are_cut_short_are_thoughts() -> None:
+    assert read(["<think>Hm, 5 </thi"], reason="length") == ("Hm, 5 </thi", "")
+    assert read(["<thi"], reason="length") == ("", "<thi")
+
+
+@given(st.text("<think>/\n a", max_size=40))
+def test_no_text_is_lost(written: str) -> None:
+    thoughts, text = read([written])
+    told = "".join((thoughts + text).split())
+    assert told in (
+        "".join(written.split()),
+        "".join(written.replace("<think>", "", 1).replace("</think>", "", 1).split()),
+    )
+
+
+def test_thoughts_and_logprobs_do_not_mix_and_tokens_are_counted_once() -> None:
+    reader = ReasoningReader(MARKS)
+    one = (TokenLogprob(1, b"x", -0.5),)
+    events = [event for text in ("<think>", "a", "</think>", "b") for event in reader.read(Delta(0, text, 1, one))]
+    assert events == [ReasoningDelta(0, "a", 2), ReasoningDelta(0, "", 1), Delta(0, "b", 1, one)]
+
+
+def test_choices_do_not_mix() -> None:
+    reader = ReasoningReader(MARKS)
+    reader.read(Started(1, 1, 0, 0.0, thinking=True))
+    assert reader.read(Delta(0, "a", 1)) == [Delta(0, "a", 1)]
+    assert reader.read(Delta(1, "b", 1)) == [ReasoningDelta(1, "b", 1)]
+
+
+def test_a_call_that_is_only_thought_of_is_none() -> None:
+    reader = AnswerReader(Dialect(reasoning=MARKS), calls_tools=True)
+    call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    events = [event for text in (f"<think>{call}", "</think>", call) for event in reader.read(Delta(0, text, 1))]
+    events += reader.read(Finished(0, "stop", 3))
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == call
+    assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["look"]
+    assert events[-1] == Finished(0, "tool_calls", 3)
