@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from runtimes.constraints.matcher import Matcher
-from runtimes.constraints.schema import locate, too_large
+from runtimes.constraints.schema import BLANKS, locate, too_large
 from runtimes.contracts import ConstraintError
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 LONGEST_MESSAGE = 500
 _JSON: "JsonCompileOptions" = {
     "lenient": False,  # a client may not switch checks off
-    # A blank, or a new line and its indentation. Were any blanks allowed, a sampled answer could be nothing else.
-    "whitespace_pattern": r"\x20|\x0A(\x20{0,24}|\x09{0,8})",
+    "whitespace_pattern": BLANKS,
 }
 
 

@@ -10,6 +10,10 @@ MAX_OPTIONAL_PROPERTIES = 500  # of one object
 MAX_BYTES = 2**20
 MAX_TRIES = 300  # to find where an error is
 
+# What may stand between the parts of a JSON text: a blank, or a new line and its indentation. Were any blanks
+# allowed, a sampled answer could be nothing else.
+BLANKS = r"\x20|\x0A(\x20{0,24}|\x09{0,8})"
+
 _SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames",
             "unevaluatedItems", "unevaluatedProperties", "additionalItems")  # fmt: skip
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")

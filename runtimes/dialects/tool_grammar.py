@@ -6,11 +6,17 @@ Free text stays free: only behind what opens a call does the grammar say what mu
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from appliance.protocol import Constraint, Tool, ToolUse
+from runtimes.constraints.schema import BLANKS
 from runtimes.dialects.call_forms import CallForm
 
 FREE_TEXT = "/(.|\\n)*/"
+# llguidance reads these from the schema itself, so what a client wrote there must go. Arguments are written as models
+# have learnt them, on one line: a sampled one would else spend tokens on blanks.
+_ARGUMENTS = {"lenient": False, "whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_ANSWER = {"lenient": False, "whitespace_pattern": BLANKS}
 
 
 def tool_grammar(
@@ -30,7 +36,7 @@ def tool_grammar(
         f"rest: {rest} {literal(form.end)}",
         "call: " + " | ".join(f"call{i}" for i, _ in called),
         *(f"call{i}: {literal(_head(tool.name, form))} arguments{i}" for i, tool in called),
-        *(f"arguments{i}: %json {tool.parameters}" for i, tool in called),
+        *(f"arguments{i}: {_json(tool.parameters, _ARGUMENTS)}" for i, tool in called),
     ]
     if form.thought is not None:
         around, spoken = form.thought, "TEXT" if answer is None else "answer"
@@ -57,7 +63,12 @@ def tool_grammar(
 
 
 def _answer_rule(answer: Constraint | None) -> list[str]:
-    return [] if answer is None else [f"answer: %json {answer.text}"]
+    return [] if answer is None else [f"answer: {_json(answer.text, _ANSWER)}"]
+
+
+def _json(schema: str, options: Mapping[str, Any]) -> str:
+    held = {**json.loads(schema), "x-guidance": options}
+    return "%json " + json.dumps(held, ensure_ascii=False, separators=(",", ":"))
 
 
 def _head(name: str, form: CallForm) -> str:

@@ -213,12 +213,17 @@ def test_what_is_ignored_inside_messages_changes_nothing(value: Any) -> None:
     with_it = parse_chat_with(messages=[{"role": "user", "content": [{**part, "prompt_cache_breakpoint": value}]}])
     assert with_it == parse_chat_with(messages=[{"role": "user", "content": [part]}])
     answer = {"role": "assistant", "content": "x"}
-    with_it = parse_chat_with(messages=[{**answer, "annotations": value}])
-    assert with_it == parse_chat_with(messages=[answer])
+    for field in ("annotations", "parsed", "provider_specific_fields", "reasoning_details", "thinking_blocks"):
+        assert parse_chat_with(messages=[{**answer, field: value}]) == parse_chat_with(messages=[answer])
+    function = {"name": "f", "arguments": "{}"}
+    call = {"id": "c", "type": "function", "function": function}
+    for noted in ({**call, "index": value}, {**call, "function": {**function, "parsed_arguments": value}}):
+        with_it = parse_chat_with(messages=[{**answer, "tool_calls": [noted]}])
+        assert with_it == parse_chat_with(messages=[{**answer, "tool_calls": [call]}])
 
 
 def test_the_tables_name_no_field_that_is_not_there() -> None:
-    inside = {"messages[].annotations", "messages[].content[].prompt_cache_breakpoint"}
+    inside = {name for name in IGNORED_FIELDS if name.startswith("messages[].")}
     assert set(IGNORED_FIELDS) == {*CHAT_IGNORED, *inside}
     inside = {"messages[].audio", "messages[].function_call", "stream_options.include_obfuscation"}
     assert set(REFUSED_FIELDS) == {*CHAT_REFUSED, "suffix", *inside}

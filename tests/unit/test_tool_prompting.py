@@ -188,6 +188,14 @@ def test_a_schema_that_cannot_be_kept_is_an_error() -> None:
         PLAIN.matcher("lark", tool_grammar(AUTO, (bad,), None, NEUTRAL, {}))
 
 
+def test_arguments_are_written_on_one_line_whatever_the_schema_says() -> None:
+    lax = '{"x-guidance":{"lenient":true,"whitespace_flexible":true},"type":"object","properties":{"a":{"not":{}}}}'
+    with pytest.raises(InvalidConstraintError):
+        PLAIN.matcher("lark", tool_grammar(AUTO, (Tool("lax", "", lax),), None, NEUTRAL, {}))
+    assert not takes(REQUIRED, LOOKING.replace('{"where"', '{ "where"'))
+    assert not takes(REQUIRED, LOOKING.replace('": "here"', '":\\n"here"'))
+
+
 def one(form: CallForm, name: str, arguments: str) -> str:
     return (json.dumps(name) if form.name_is_json else name) + form.before_arguments + arguments + form.closing
 

@@ -20,6 +20,12 @@ IGNORED_FIELDS: Final[dict[str, str]] = {
     "prediction": "a hint for speed; the answer is the same without it",
     "verbosity": "a style setting of OpenAI's own models; ask for it in a message",
     "messages[].annotations": "notes on an earlier answer, which clients send back with it",
+    "messages[].parsed": "what a client made of an earlier answer, sent back with it",
+    "messages[].provider_specific_fields": "notes of a gateway on an earlier answer",
+    "messages[].reasoning_details": "another form of the thoughts of an earlier answer",
+    "messages[].thinking_blocks": "another form of the thoughts of an earlier answer",
+    "messages[].tool_calls[].index": "where the call stood in a stream; the list has its order",
+    "messages[].tool_calls[].function.parsed_arguments": "what a client made of the arguments",
     "messages[].content[].prompt_cache_breakpoint": "equal prompt prefixes are shared without being marked",
 }
 

@@ -68,12 +68,14 @@ CallId = Annotated[Text, Field(min_length=1, max_length=256)]
 class CalledFunction(Body):
     name: Name
     arguments: Text  # as the model wrote it, which need not be valid JSON
+    parsed_arguments: Any = ignored("messages[].tool_calls[].function.parsed_arguments")
 
 
 class FunctionToolCall(Body):
     id: CallId
     type: Literal["function"]
     function: CalledFunction
+    index: Any = ignored("messages[].tool_calls[].index")
 
 
 def _call_type(value: Any) -> str | None:
@@ -107,7 +109,12 @@ class AssistantMessage(Body):
         None, description="What the model thought, for chat templates that show it again."
     )
     tool_calls: Annotated[list[_ToolCall], Field(max_length=MAX_TOOL_CALLS, fail_fast=True)] | None = None
+    reasoning: Text | None = Field(None, description="As `reasoning_content`, which goes before it.")
     annotations: Any = ignored("messages[].annotations")
+    parsed: Any = ignored("messages[].parsed")
+    provider_specific_fields: Any = ignored("messages[].provider_specific_fields")
+    reasoning_details: Any = ignored("messages[].reasoning_details")
+    thinking_blocks: Any = ignored("messages[].thinking_blocks")
     audio: None = refused("messages[].audio")
     function_call: None = refused("messages[].function_call")
 
@@ -181,8 +188,9 @@ def _message(message: AnyMessage) -> Message:
             calls = tuple(
                 ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()
             )
-            thoughts = {"reasoning_content": message.reasoning_content} if message.reasoning_content else {}
-            return Message("assistant", content, message.name, calls, attributes=thoughts)
+            thoughts = message.reasoning_content or message.reasoning
+            shown = {"reasoning_content": thoughts} if thoughts else {}
+            return Message("assistant", content, message.name, calls, attributes=shown)
         case ToolMessage():
             return Message("tool", content, message.name, tool_call_id=message.tool_call_id)
         case _:
