@@ -1,5 +1,6 @@
 """From a prompt in the canonical form to the tokens a model computes. Runs beside the step loop, never in it."""
 
+import time
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,6 +13,9 @@ from runtimes.dialects.tool_prompting import Way, way_of, with_tools
 from runtimes.engine import Thinking
 from runtimes.templates.result import Rendered, TemplateError
 from runtimes.worker.thoughts import Thoughts, UnboundedThoughtsError
+
+
+NAMING_LIMIT_S = 0.5  # for finding out which of many tools is at fault; one alone may take as long to be refused
 
 
 class PromptError(Exception):
@@ -133,9 +137,12 @@ class Prompts:
         try:
             grammar = tool_grammar(use, tools, constraint, self._call_form, self._call_marks)
             return self.constraint(Constraint("lark", grammar, "tools"))
-        except PromptError:  # whichever part is at fault alone is named
+        except PromptError:  # whichever part is at fault alone is named, if that does not take too long
+            stop_s = time.monotonic() + NAMING_LIMIT_S
             self.constraint(constraint)
             for i, tool in enumerate(tools):
+                if time.monotonic() > stop_s:
+                    break
                 self.constraint(Constraint("json_schema", tool.parameters, f"tools[{i}].function.parameters"))
             raise
 

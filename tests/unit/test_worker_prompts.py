@@ -1,5 +1,9 @@
 """From prompts to tokens: what is at fault is refused and named, and nothing is ever cut."""
 
+import time
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from appliance.protocol import (
@@ -12,13 +16,15 @@ from appliance.protocol import (
     TextPart,
     TextPrompt,
     TokenPrompt,
+    Tool,
+    ToolUse,
 )
 from runtimes.constraints import InvalidConstraintError
-from runtimes.contracts import TokenConstraint
+from runtimes.contracts import Allowed, TokenConstraint
 from runtimes.fake import FakeBackend
 from runtimes.fake.backend import BOS, EOS
 from runtimes.templates.result import Rendered, Segment, TemplateError
-from runtimes.worker.prompts import PromptError, Prompts
+from runtimes.worker.prompts import NAMING_LIMIT_S, PromptError, Prompts
 
 
 class Renderer:
@@ -117,3 +123,45 @@ def test_a_form_that_cannot_be_kept_names_its_field() -> None:
     with pytest.raises(PromptError, match="'response_format' cannot be kept: no schema today") as refused:
         prompts().constraint(Constraint("json_schema", "schema", "response_format"))
     assert (refused.value.code, refused.value.param) == ("invalid_request", "response_format")
+
+
+class NoConstraint:
+    """Everything goes."""
+
+    def fork(self) -> TokenConstraint:
+        return self
+
+    def allowed(self) -> Allowed:
+        return np.ones(258, dtype=np.bool_)
+
+    def accept(self, token: int) -> None:
+        pass
+
+
+def test_the_tool_at_fault_is_named() -> None:
+    tools = tuple(Tool(name, "", "{}") for name in "ab")
+    with pytest.raises(PromptError, match=r"no \{\} today") as refused:
+        prompts().form((replace(CHAT, tools=tools),), None, ToolUse("auto"))
+    assert refused.value.param == "tools[0].function.parameters"
+
+
+def test_many_tools_are_not_tried_one_by_one_for_ever() -> None:
+    class OnlyTogether:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def compile(self, constraint: Constraint) -> TokenConstraint:
+            self.asked += 1
+            if constraint.kind == "lark":
+                raise InvalidConstraintError("too complex together")
+            time.sleep(NAMING_LIMIT_S)
+            return NoConstraint()
+
+    slow = OnlyTogether()
+    backend = FakeBackend(context_tokens=32)
+    made = Prompts(backend, Renderer(Rendered((), "as-given")), slow)
+    tools = tuple(Tool(f"t{i}", "", "{}") for i in range(128))
+    with pytest.raises(PromptError, match="too complex together") as refused:
+        made.form((replace(CHAT, tools=tools),), None, ToolUse("auto"))
+    assert refused.value.param == "tools"
+    assert slow.asked <= 3
