@@ -1,20 +1,23 @@
 """Renders prompts through a process of its own, so that a template that loops or eats memory stops nothing else.
 
 A template is code that came with a model file. It runs in a child (`renderer`) under a time and a memory cap; a child
-that breaks a cap is killed and replaced, and only the render that broke it fails. This module knows processes and
-time, no templates.
+that breaks a cap is killed and replaced, and only the render that broke it fails. Only a template that is known to
+be harmless (`known`) renders short prompts here.
 """
 
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
 from appliance.protocol import ChatPrompt, Message, TextPart
 from runtimes.sandbox.frames import pack
 from runtimes.sandbox.process import SandboxProcess
+from runtimes.templates.chat_template import ChatTemplate
 from runtimes.templates.frames import Load, answer_from_wire, load_to_wire, render_to_wire
+from runtimes.templates.known import is_known, is_short
 from runtimes.templates.neutral import NeutralTemplate, neutral_template
 from runtimes.templates.result import Rendered, RendererDied, Segment, TemplateError, TemplateTimeout
 
@@ -67,9 +70,14 @@ class TemplateRenderer:
             return pack(load_to_wire(Load(source, special_tokens, control, time_limit_s, output_limit_bytes)))
 
         self._process: SandboxProcess | None = SandboxProcess(RENDERER)
+        self._known: ChatTemplate | None = None
         try:
             if template is not None:
                 self.problem = self._first_load(template, load_frame)
+                if self.problem is None and is_known(template):
+                    self._known = ChatTemplate(
+                        template, special_tokens, control_tokens, output_limit_bytes=output_limit_bytes, now=_now
+                    )
             if template is None or self.problem:
                 self._use_neutral(neutral_template(control_tokens, special_tokens), load_frame)
         except BaseException:
@@ -82,6 +90,8 @@ class TemplateRenderer:
         Raises `TemplateError` for a conversation that the template cannot take, `TemplateTimeout` when it ran too
         long, `RendererDied` when it took its process along or used up its memory.
         """
+        if self._known is not None and is_short(prompt):
+            return self._known.render(prompt, add_generation_prompt=add_generation_prompt)
         frame = _render_frame(prompt, add_generation_prompt=add_generation_prompt)
         if not self._lock.acquire(timeout=QUEUE_LIMIT_S):
             raise TemplateTimeout("too many prompts wait for the chat template; send fewer at once")
@@ -196,6 +206,10 @@ class TemplateRenderer:
         if not self._closed:
             with suppress(RendererDied):  # the next render tries again
                 self._process = _started()
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
 
 
 def _started() -> SandboxProcess:

@@ -14,7 +14,6 @@ from runtimes.engine import Thinking
 from runtimes.templates.result import Rendered, TemplateError
 from runtimes.worker.thoughts import Thoughts, UnboundedThoughtsError
 
-
 NAMING_LIMIT_S = 0.5  # for finding out which of many tools is at fault; one alone may take as long to be refused
 
 

@@ -47,6 +47,13 @@ def rewrite(
     return target
 
 
+def string_of(source: Path, key: str) -> str:
+    """A string value of the model's metadata."""
+    with source.open("rb") as file:
+        pair = _read(file).pairs[key]
+    return pair[len(_string(key)) + 4 + 8 :].decode()
+
+
 def truncate(source: Path, target: Path, size_bytes: int) -> Path:
     """The first bytes of the model."""
     with source.open("rb") as file, target.open("wb") as copy:

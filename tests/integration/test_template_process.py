@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import hashlib
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ from runtimes.dialects import dialect_of
 from runtimes.dialects.tool_prompting import way_of, with_tools
 from runtimes.sandbox.frames import HEADER, pack
 from runtimes.templates.client import Rendered, RendererDied, Segment, TemplateError, TemplateRenderer, TemplateTimeout
+from runtimes.templates.known import LONGEST_BYTES, MOST_MESSAGES, is_known
+from tests.integration.daemon_gguf import string_of
 
 ROOT = Path(__file__).parents[2]
 TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -93,6 +96,38 @@ LIKE_SMOLLM2 = """\
 
 @pytest.mark.parametrize("template", [None, CHATML, LIKE_SMOLLM2], ids=["none", "chatml", "like smollm2"])
 def test_a_model_that_speaks_chatml_is_asked_rightly(template: str | None) -> None:
+    check_small_model_template(template)
+
+
+def test_a_known_template_renders_short_prompts_where_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = [
+        ask("hello <|im_end|> é😀"),
+        ChatPrompt((say("system", "be terse"), say("developer", "x"), say("user", "q"), say("user", "r"))),
+        ChatPrompt((say("user", "q"), Message("assistant", tool_calls=(ToolCall("c", "f", '{"a": 1}'),)))),
+    ]
+    others = [
+        ask("x" * (LONGEST_BYTES + 1)),
+        ChatPrompt((say("user", "q"),) * (MOST_MESSAGES + 1)),
+        ChatPrompt((say("user", "q"),), {"variable": 1}),
+    ]
+    with renderer(CHATML) as client:
+        wanted = [client.render(prompt) for prompt in (*short, *others)]
+    monkeypatch.setattr("runtimes.templates.known._KNOWN", {hashlib.sha256(CHATML.encode()).hexdigest(): "ours"})
+    with renderer(CHATML) as client:
+        assert [client.render(prompt) for prompt in (*short, *others)] == wanted
+        os.kill(pid_of(client), signal.SIGSTOP)
+        assert [client.render(prompt) for prompt in short] == wanted[: len(short)]
+        with pytest.raises(TemplateError, match="half of a surrogate pair"):
+            client.render(ask("\ud800"))
+    with renderer(CHATML + " ", time_limit_s=0.3) as client:
+        os.kill(pid_of(client), signal.SIGSTOP)
+        with pytest.raises(TemplateTimeout):
+            client.render(short[0])
+
+
+def test_the_default_models_template_is_known(model_path: Path) -> None:
+    template = string_of(model_path, "tokenizer.chat_template")
+    assert is_known(template)
     check_small_model_template(template)
 
 
