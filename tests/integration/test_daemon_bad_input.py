@@ -290,6 +290,15 @@ def test_a_body_past_the_size_limit_is_refused(client: httpx.Client) -> None:
     refused(client.post(CHAT, content=body, headers={"content-type": "application/json"}), 413, "body_too_large")
 
 
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/v1/models", "/v1/models/auto", "/metrics", "/admin/v1/status"]
+)
+def test_what_can_be_got_can_be_asked_for_by_its_head(client: httpx.Client, path: str) -> None:
+    got, head = client.get(path), client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == got.headers["content-type"]
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
 def test_another_method_is_not_allowed(client: httpx.Client, method: str) -> None:
     response = client.request(method, CHAT)

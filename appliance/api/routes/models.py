@@ -29,12 +29,14 @@ def _listed(engines: Engines) -> list[ServedModel]:
     ]
 
 
+@router.head("/v1/models", include_in_schema=False)
 @router.get("/v1/models", responses=errors(401, 403, 429))
 async def list_models(request: Request) -> dict[str, Any]:
     """The models and aliases that `model` may name."""
     return models_body(_listed(daemon(request).engines))
 
 
+@router.head("/v1/models/{model:path}", include_in_schema=False)
 @router.get("/v1/models/{model:path}", responses=errors(401, 403, 404, 429))
 async def read_model(request: Request, model: str) -> dict[str, Any]:
     """One of them."""

@@ -38,12 +38,14 @@ async def readiness(request: Request) -> Response:
     raise ModelLoading("; ".join(reasons))
 
 
+@router.head("/metrics", include_in_schema=False)
 @router.get("/metrics", responses={**errors(401, 403), **described("text/plain", "Metrics.")})
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     return Response(daemon(request).metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
+@router.head("/admin/v1/status", include_in_schema=False)
 @router.get("/admin/v1/status", responses=errors(401, 403, 429))
 async def status(request: Request) -> dict[str, Any]:
     """One snapshot of everything the monitor shows."""
