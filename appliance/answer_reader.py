@@ -4,21 +4,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from appliance.protocol import Delta, Event, Finished, ReasoningDelta, Started
-from appliance.tool_calls import ToolCallReader
+from appliance.protocol import Delta, Event, Finished, ReasoningDelta, Started, ToolUse
+from appliance.tool_calls import ToolCallReader, is_cut_mark
 from runtimes.dialects import Dialect, ReasoningMarks
 
 
 class AnswerReader:
-    def __init__(self, dialect: Dialect, *, calls_tools: bool) -> None:
+    def __init__(self, dialect: Dialect, tool_use: ToolUse | None) -> None:
         self._reasoning = ReasoningReader(dialect.reasoning) if dialect.reasoning is not None else None
         self._unsaid = UnsaidReader(dialect.unsaid) if dialect.unsaid else None
-        self._calls = ToolCallReader(dialect.calls) if calls_tools else None
+        self._calls = None
+        if tool_use is not None:
+            self._calls = ToolCallReader(dialect.calls, must_call=tool_use.choice == "required")
 
     def read(self, event: Event) -> list[Event]:
         """What to tell the client of an engine's event."""
         events = [event]
-        for reader in (self._reasoning, self._unsaid, self._calls):
+        for reader in (self._reasoning, self._calls, self._unsaid):
             if reader is not None:
                 events = [news for part in events for news in reader.read(part)]
         return events
@@ -53,7 +55,8 @@ class ReasoningReader:
                 choice = self._choices.pop(event.choice, _Choice())
                 if choice.state == "thinking":
                     return [ReasoningDelta(event.choice, choice.text, choice.tokens), event]
-                if choice.text:
+                is_cut = event.reason == "length" and is_cut_mark(choice.text.lstrip(), self._marks.opening)
+                if choice.text and not is_cut:
                     return [Delta(event.choice, choice.text, choice.tokens), event]
         return [event]
 
@@ -104,13 +107,16 @@ class UnsaidReader:
     def read(self, event: Event) -> list[Event]:
         match event:
             case Delta():
-                text = self._pattern.sub("", self._held.pop(event.choice, "") + event.text)
+                text = self._held.pop(event.choice, "") + event.text
                 certain = min(len(text) - _overlap(text, mark) for mark in self._unsaid)
                 if certain < len(text):
                     self._held[event.choice] = text[certain:]
-                return [replace(event, text=text[:certain])] if certain or event.logprobs else []
+                said = self._pattern.sub("", text[:certain])
+                return [replace(event, text=said)] if said or event.logprobs else []
             case Finished():
-                left = self._held.pop(event.choice, "")
+                held = self._held.pop(event.choice, "")
+                is_cut = any(is_cut_mark(held, mark) for mark in self._unsaid)
+                left = "" if is_cut else self._pattern.sub("", held)
                 return [Delta(event.choice, left, 0), event] if left else [event]
         return [event]
 

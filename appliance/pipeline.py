@@ -58,7 +58,7 @@ class Pipeline:
 def _reader(request: Request, route: Route) -> AnswerReader:
     is_chat = isinstance(request.prompts[0], ChatPrompt)
     dialect = route.supervisor.dialect if is_chat else Dialect()
-    return AnswerReader(dialect, calls_tools=request.tool_use is not None)
+    return AnswerReader(dialect, request.tool_use)
 
 
 def _message(flight: str, request: Request) -> Generate:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from appliance.protocol import Delta, Event, Finished, ToolCallDelta
-from runtimes.dialects import CallForm
+from appliance.protocol import Delta, Event, Finished, TokenLogprob, ToolCallDelta
+from runtimes.dialects.call_forms import CallForm, first_mark
 
 _LONGEST_NAME = 1024  # characters, written as JSON
+_LEAST_OF_A_MARK = 3  # characters; two may be anything
 
 _State = Literal["text", "name", "arguments", "after"]
 
@@ -57,14 +58,17 @@ class _Choice:
     begun: str = ""  # what opened the call whose name is awaited
     calls: int = 0
     has_spoken: bool = False
+    logprobs: tuple[TokenLogprob, ...] = ()  # of tokens whose text is held back
     arguments: _JsonObject = field(default_factory=_JsonObject)
 
 
 class ToolCallReader:
-    def __init__(self, form: CallForm) -> None:
+    def __init__(self, form: CallForm, *, must_call: bool = False) -> None:
+        """`must_call`: all that comes is calls."""
         self._form = form
+        self._must_call = must_call
         self._openings = (form.prefix + form.opening, form.opening) if form.prefix else (form.opening,)
-        self._first_mark = next((mark for mark in form.marks if form.opening.startswith(mark)), form.opening)
+        self._first_mark = first_mark(form)
         self._choices: dict[int, _Choice] = {}
 
     def read(self, event: Event) -> list[Event]:
@@ -73,11 +77,14 @@ class ToolCallReader:
             case Delta():
                 choice = self._choices.setdefault(event.choice, _Choice())
                 choice.text += event.text
+                if choice.state == "text":
+                    choice.logprobs += event.logprobs
                 return list(self._read(event.choice, choice, event))
             case Finished():
                 choice = self._choices.get(event.choice, _Choice())
                 left = "" if event.reason == "length" and self._cut_short(choice) else self._left(choice)
-                rest = [Delta(event.choice, left, 0)] if left.strip() or (left and not choice.calls) else []
+                is_text = bool(left.strip() or (left and not choice.calls))
+                rest = [Delta(event.choice, left, 0, choice.logprobs)] if is_text else []
                 if choice.calls and event.reason == "stop":
                     event = replace(event, reason="tool_calls")
                 return [*rest, event]
@@ -87,8 +94,9 @@ class ToolCallReader:
     def _cut_short(self, choice: _Choice) -> bool:
         """Whether what is held back is the beginning of a call whose name never came."""
         held = choice.text.lstrip()
-        begins = held.startswith(self._first_mark) or (choice.calls > 0 and self._first_mark.startswith(held))
-        return choice.state == "name" or begins
+        if choice.state == "name" or held.startswith(self._first_mark) or is_cut_mark(held, self._first_mark):
+            return True
+        return (choice.calls > 0 or self._must_call) and self._first_mark.startswith(held)
 
     def _left(self, choice: _Choice) -> str:
         """Text that was held back and is no call."""
@@ -123,9 +131,12 @@ class ToolCallReader:
             shown = shown.rstrip("\n")
         if choice.calls:
             shown = shown.lstrip("\n") if not shown.strip() else shown
-        if shown or (event.logprobs and not opening):
+        logprobs, choice.logprobs = (choice.logprobs, ()) if not rest else ((), choice.logprobs)
+        if opening:  # a call's tokens have none, as in OpenAI's answers
+            choice.logprobs = ()
+        if shown or logprobs:
             choice.has_spoken = choice.has_spoken or bool(shown)
-            yield Delta(index, shown, event.tokens, event.logprobs)
+            yield Delta(index, shown, event.tokens, logprobs)
         choice.text = rest
         if opening:
             choice.state, choice.begun, choice.text = "name", opening, rest.removeprefix(opening)
@@ -176,6 +187,11 @@ class ToolCallReader:
             choice.text, choice.state, choice.begun = choice.text.removeprefix(following), "name", form.between or ""
         elif choice.text.startswith(last) and not (following or "").startswith(choice.text):
             choice.text, choice.state = choice.text.removeprefix(last), "text"
+
+
+def is_cut_mark(text: str, mark: str) -> bool:
+    """Whether an answer's end is more likely a mark that was cut short than text."""
+    return len(text) >= _LEAST_OF_A_MARK and mark.startswith(text)
 
 
 def _beginning_of(mark: str, text: str) -> int:

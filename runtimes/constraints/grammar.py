@@ -38,6 +38,8 @@ class Grammars:
             make = LLMatcher.grammar_from_regex if kind == "regex" else LLMatcher.grammar_from_lark
             return self._matcher(make(text))
         schema = json.loads(text)
+        if isinstance(schema, dict) and schema.pop("x-guidance", None) is not None:  # llguidance's own switches
+            text = json.dumps(schema)
         if why := too_large(schema):
             raise InvalidConstraintError(why)
         try:

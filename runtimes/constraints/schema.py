@@ -24,9 +24,9 @@ _REFERRED_TO = ("$defs", "definitions", "$schema", "$id")
 def too_large(schema: Any) -> str | None:
     """Why a schema is more than can be held to, or None."""
     total = 0
-    pending = [schema]
+    pending = [("#", schema)]
     while pending:
-        part = pending.pop()
+        pointer, part = pending.pop()
         if not isinstance(part, dict):
             continue
         properties = part.get("properties", {})
@@ -38,9 +38,9 @@ def too_large(schema: Any) -> str | None:
             if optional > MAX_OPTIONAL_PROPERTIES:
                 return (
                     f"an object has {optional} optional properties; {MAX_OPTIONAL_PROPERTIES} are the limit: "
-                    "make them required"
+                    f"make them required (at {pointer})"
                 )
-        pending += [child for _, child in children(part)]
+        pending += [(pointer + step, child) for step, child in children(part)]
     return f"it has {total} properties; {MAX_PROPERTIES} are the limit" if total > MAX_PROPERTIES else None
 
 

@@ -29,6 +29,10 @@ _UNSAID_IN_HARMONY = (
     "<|channel|>commentary<|message|>",
     "<|channel|>analysis<|message|>",
     "<|end|>",
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
 )
 _REASONING = (ReasoningMarks("<think>", "</think>"), ReasoningMarks("[THINK]", "[/THINK]"))
 

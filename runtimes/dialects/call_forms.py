@@ -112,6 +112,11 @@ NEUTRAL = HERMES  # most models have met it; for those whose template has no for
 _IN_TEMPLATES = (HARMONY, MISTRAL, MISTRAL_LIST, DEEPSEEK, PHI4, HERMES, LLAMA3)
 
 
+def first_mark(form: CallForm) -> str:
+    """What a call begins with: the form's mark, or its opening where it has none."""
+    return next((mark for mark in form.marks if form.opening.startswith(mark)), form.opening)
+
+
 def form_in(template: str) -> CallForm | None:
     """The form that a chat template writes calls in, if it is a known one."""
     found = (form for form in _IN_TEMPLATES if all(text in template for text in form.evidence))

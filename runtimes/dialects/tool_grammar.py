@@ -5,12 +5,12 @@ Free text stays free: only behind what opens a call does the grammar say what mu
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from appliance.protocol import Constraint, Tool, ToolUse
 from runtimes.constraints.schema import BLANKS
-from runtimes.dialects.call_forms import CallForm
+from runtimes.dialects.call_forms import CallForm, first_mark
 
 FREE_TEXT = "/(.|\\n)*/"
 # llguidance reads these from the schema itself, so what a client wrote there must go. Arguments are written as models
@@ -38,21 +38,17 @@ def tool_grammar(
         *(f"call{i}: {literal(_head(tool.name, form))} arguments{i}" for i, tool in called),
         *(f"arguments{i}: {_json(tool.parameters, _ARGUMENTS)}" for i, tool in called),
     ]
-    if form.thought is not None:
-        around, spoken = form.thought, "TEXT" if answer is None else "answer"
-        rules += [f"thought: {literal(around[0])} TEXT {literal(around[1])}", f"TEXT: {FREE_TEXT}"]
-        calls = f"{literal(form.opening)} rest"
-        said = f"({calls} | {literal(form.speaks)} {spoken})" if use.choice == "auto" else calls
-        return "\n".join([*rules, f"start: thought? {said}", *_answer_rule(answer)])
+    if form.speaks:
+        return "\n".join([*rules, *_announced(use, answer, form, literal)])
     opening = literal(form.prefix + form.opening if answer is not None else form.opening)
     if use.choice == "required":
         rules.append(f"start: {opening} rest")
     elif answer is not None:
         rules += [f"start: answer | {opening} rest", *_answer_rule(answer)]
-    elif (first := _first_mark(form)) in control:
+    elif first_mark(form) in control:
         rules += [f"start: TEXT ({opening} rest)?", f"TEXT: {FREE_TEXT}"]
     else:
-        trigger = first or form.opening
+        trigger = first_mark(form)
         before = "" if form.only_first else "TEXT "
         rules += [
             f"start: TEXT | opening {literal(form.opening.removeprefix(trigger))} rest",
@@ -60,6 +56,17 @@ def tool_grammar(
             f"TEXT: {FREE_TEXT}",
         ]
     return "\n".join(rules)
+
+
+def _announced(use: ToolUse, answer: Constraint | None, form: CallForm, literal: Callable[[str], str]) -> Iterator[str]:
+    said = f"{literal(form.opening)} rest"
+    if use.choice == "auto":
+        said = f"({said} | {literal(form.speaks)} {'TEXT' if answer is None else 'answer'})"
+    if form.thought is not None:
+        before, after = map(literal, form.thought)
+        yield f"thought: {before} TEXT {after}"
+        said = f"thought? {said}"
+    yield from (f"start: {said}", f"TEXT: {FREE_TEXT}", *_answer_rule(answer))
 
 
 def _answer_rule(answer: Constraint | None) -> list[str]:
@@ -73,10 +80,6 @@ def _json(schema: str, options: Mapping[str, Any]) -> str:
 
 def _head(name: str, form: CallForm) -> str:
     return (json.dumps(name, ensure_ascii=False) if form.name_is_json else name) + form.before_arguments
-
-
-def _first_mark(form: CallForm) -> str:
-    return next((mark for mark in form.marks if form.opening.startswith(mark)), "")
 
 
 def _sequence(text: str, marks: tuple[str, ...], control: Mapping[str, int]) -> str:

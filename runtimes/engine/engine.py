@@ -102,7 +102,7 @@ class Engine:
                 job=job,
                 choice=choice,
                 sampler=Sampler(job.sampling, self.info.n_vocab, (seed, choice), prompt, forbidden),
-                stops=StopMatcher(stopping.stop),
+                stops=StopMatcher(() if job.stops_until == "" else stopping.stop, job.stops_until),
                 arrived_s=self._clock(),
                 tokens=list(job.prompt),
                 max_length=length,
@@ -248,7 +248,7 @@ class Engine:
             sequence.first_token_s = self._clock()
         self._generated_tokens += 1
         ended = token in self._end_tokens
-        piece = self._backend.piece(token) or job.marks.get(token, b"")
+        piece = self._backend.piece(token) or sequence.mark(token)
         text = sequence.detokenizer.flush() if ended else sequence.detokenizer.feed(piece)
         sequence.hold(text, None if ended else logprob)
         answers = sequence.mind is None or sequence.mind.saw(token)

@@ -29,6 +29,7 @@ class Job:
     logprobs: int | None = None
     constraint: TokenConstraint | None = None  # each choice follows a fork of it
     prompt_text: str | None = None  # given back with `Started`
+    stops_until: str | None = None  # from this text on stop strings have no say; "": at once; None: always
     thinking: Thinking | None = None
     marks: Mapping[int, bytes] = field(default_factory=dict)  # control tokens that are shown, as these bytes
 
@@ -80,6 +81,11 @@ class Sequence:
     def decoding(self) -> bool:
         """Whether all but its newest token are computed, so that one row makes the next token."""
         return self.computed == len(self.tokens) - 1 and self.generated > 0
+
+    def mark(self, token: int) -> bytes:
+        """How a control token is shown that tells whoever reads what kind of text this is."""
+        thinking = self.mind.thinking.marks if self.mind is not None and self.mind.state != "answering" else {}
+        return thinking.get(token) or self.job.marks.get(token, b"")
 
     def token_array(self) -> TokenArray:
         if len(self._token_array) != len(self.tokens):  # it only grows

@@ -31,10 +31,14 @@ class _Pattern:
 
 
 class StopMatcher:
-    """Feed text, get the text that is safe to show. After a match nothing more may be fed."""
+    """Feed text, get the text that is safe to show. After a match nothing more may be fed.
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    Once `until` has come, nothing stops any more.
+    """
+
+    def __init__(self, stops: tuple[str, ...], until: str | None = None) -> None:
         self._patterns = [_Pattern(stop, _failure_table(stop)) for stop in stops]
+        self._until = _Pattern(until, _failure_table(until)) if until else None
         self._held = ""
         self.stopped_by: str | None = None
 
@@ -44,6 +48,9 @@ class StopMatcher:
             return text
         buffer = self._held + text
         for i, character in enumerate(text, start=len(self._held) + 1):
+            if self._until is not None and self._until.advance(character):
+                self._patterns, self._held = [], ""
+                return buffer
             ended = [pattern.text for pattern in self._patterns if pattern.advance(character)]
             if ended:
                 self.stopped_by = max(ended, key=len)  # the one that began first

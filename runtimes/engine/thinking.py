@@ -2,6 +2,7 @@
 answer only; a budget ends the thinking. Pure.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +16,7 @@ class Thinking:
     begun: bool  # by the prompt
     budget: int | None = None  # tokens
     farewell: tuple[int, ...] = ()  # how it is ended when the budget is spent; `closing` is among them
+    marks: Mapping[int, bytes] = field(default_factory=dict)  # how `opening` and `closing` are spelled
 
 
 @dataclass(slots=True)

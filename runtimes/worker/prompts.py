@@ -8,11 +8,12 @@ from appliance.protocol import ChatPrompt, Constraint, ErrorCode, Prompt, Reason
 from runtimes.constraints import InvalidConstraintError
 from runtimes.contracts import Backend, TokenConstraint
 from runtimes.dialects import Dialect
+from runtimes.dialects.call_forms import first_mark
 from runtimes.dialects.tool_grammar import tool_grammar
 from runtimes.dialects.tool_prompting import Way, way_of, with_tools
 from runtimes.engine import Thinking
 from runtimes.templates.result import Rendered, TemplateError
-from runtimes.worker.thoughts import Thoughts, UnboundedThoughtsError
+from runtimes.worker.thoughts import Thoughts, UnboundedThoughtsError, may_think
 
 NAMING_LIMIT_S = 0.5  # for finding out which of many tools is at fault; one alone may take as long to be refused
 
@@ -88,14 +89,16 @@ class Prompts:
         return prompt.tokens
 
     def prepared(self, prompt: Prompt, reasoning: Reasoning, *, has_form: bool) -> Prepared:
-        """A prompt of one token at least, and shorter than the context. `has_form`: the whole answer is constrained.
+        """A prompt of one token at least, and shorter than the context. `has_form`: the answer is constrained.
 
         Raises `PromptError`.
         """
         if not isinstance(prompt, ChatPrompt):
             return Prepared(self._bounded(self.tokens(prompt), "prompt"))
         try:
-            rendered, thinking = self._thoughts.let(self._rendered(prompt), reasoning, has_form=has_form)
+            rendered, thinking = self._thoughts.let(
+                self._rendered(prompt), reasoning, has_form=has_form, has_tools=bool(prompt.tools)
+            )
         except UnboundedThoughtsError:
             field = "thinking_token_budget"
             message = f"'{field}' cannot be kept by this model: leave it out, or send 0 or a 'reasoning_effort'"
@@ -106,8 +109,17 @@ class Prompts:
         """Control tokens that whoever reads the answer must see."""
         if not isinstance(prompt, ChatPrompt):
             return {}
-        calls = {token: mark for mark, token in self._call_marks.items()} if use is not None else {}
-        return {token: mark.encode() for token, mark in {**calls, **self._thoughts.marks()}.items()}
+        if use is None and not self._call_form.speaks:
+            return {}
+        return {token: mark.encode() for mark, token in self._call_marks.items()}
+
+    def stops_until(self, constraint: Constraint | None, use: ToolUse | None) -> str | None:
+        """Where stop strings lose their say: they would cut calls, and answers that must have a form."""
+        if use is None:
+            return None if constraint is None else ""
+        if use.choice == "required" or constraint is not None:
+            return ""
+        return self._call_form.opening if self._call_form.speaks else first_mark(self._call_form)
 
     def _bounded(self, tokens: tuple[int, ...], field: str) -> tuple[int, ...]:
         if not tokens:
@@ -127,14 +139,15 @@ class Prompts:
         return replace(stopping, stop=(*stopping.stop, *self._renderer.stop))
 
     def form(
-        self, prompts: tuple[Prompt, ...], constraint: Constraint | None, use: ToolUse | None
+        self, prompts: tuple[Prompt, ...], constraint: Constraint | None, use: ToolUse | None, reasoning: Reasoning
     ) -> TokenConstraint | None:
         """What the answer must look like, calls of tools included. Raises `PromptError` for what cannot be kept."""
         if use is None:
             return self.constraint(constraint)
         tools = tuple(tool for prompt in prompts if isinstance(prompt, ChatPrompt) for tool in prompt.tools)
         try:
-            grammar = tool_grammar(use, tools, constraint, self._call_form, self._call_marks)
+            form = self._call_form if may_think(reasoning) else replace(self._call_form, thought=None)
+            grammar = tool_grammar(use, tools, constraint, form, self._call_marks)
             return self.constraint(Constraint("lark", grammar, "tools"))
         except PromptError:  # whichever part is at fault alone is named, if that does not take too long
             stop_s = time.monotonic() + NAMING_LIMIT_S

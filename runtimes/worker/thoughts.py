@@ -25,44 +25,38 @@ class Thoughts:
         known = self._thinking is not None or self._dialect.calls.speaks
         return self._dialect if known else replace(self._dialect, reasoning=None)
 
-    def let(self, rendered: Rendered, reasoning: Reasoning, *, has_form: bool) -> tuple[Rendered, Thinking | None]:
-        """A prompt that ends as it should, and what the engine needs to know. `has_form`: the whole answer has one.
+    def let(
+        self, rendered: Rendered, reasoning: Reasoning, *, has_form: bool, has_tools: bool
+    ) -> tuple[Rendered, Thinking | None]:
+        """A prompt that ends as it should, and what the engine needs to know. `has_form`: the answer is constrained;
+        `has_tools`: by the grammar of calls, which lets thoughts come first where models announce what they write.
 
         Raises `UnboundedThoughtsError` for a budget that cannot be kept.
         """
         if self._dialect.calls.speaks:
-            return self._announced(rendered, reasoning, has_form=has_form), None
+            return self._announced(rendered, reasoning, has_form=has_form, has_tools=has_tools), None
         marks, thinking = self._dialect.reasoning, self._thinking
         if marks is None or thinking is None:
             return rendered, None
         begun = rendered.text.rstrip().endswith(marks.opening)
-        if reasoning.enabled:
+        if may_think(reasoning):
             return rendered, replace(thinking, begun=begun, budget=reasoning.budget)
         if begun:
             rendered = _followed_by(f"\n\n{marks.closing}\n\n", rendered)
-        return rendered, replace(thinking, budget=0)
-
-    def marks(self) -> dict[int, str]:
-        """Tokens around thoughts, and how they are spelled, for whoever reads the answer."""
-        if self._dialect.calls.speaks:
-            spelled = {mark: self.token(mark) for mark in self._dialect.calls.marks}
-            return {token: mark for mark, token in spelled.items() if token is not None}
-        marks, thinking = self._dialect.reasoning, self._thinking
-        if marks is None or thinking is None:
-            return {}
-        return {thinking.opening: marks.opening, thinking.closing: marks.closing}
+        # A model that begins all the same is stopped at once; one whose answer has a form cannot begin.
+        return rendered, None if has_form else replace(thinking, budget=0)
 
     def token(self, mark: str) -> int | None:
         """The one token that a mark is in this vocabulary."""
         tokens = self._backend.tokenize(mark, add_special=False, parse_special=True)
         return tokens[0] if len(tokens) == 1 else None
 
-    def _announced(self, rendered: Rendered, reasoning: Reasoning, *, has_form: bool) -> Rendered:
-        if has_form or not reasoning.enabled or reasoning.budget == 0:
-            return _followed_by(self._dialect.calls.speaks, rendered)
-        if reasoning.budget is not None:
+    def _announced(self, rendered: Rendered, reasoning: Reasoning, *, has_form: bool, has_tools: bool) -> Rendered:
+        if may_think(reasoning) and reasoning.budget is not None:
             raise UnboundedThoughtsError
-        return rendered
+        if has_tools or (may_think(reasoning) and not has_form):
+            return rendered
+        return _followed_by(self._dialect.calls.speaks, rendered)
 
     def _how_it_thinks(self) -> Thinking | None:
         marks = self._dialect.reasoning
@@ -73,7 +67,12 @@ class Thoughts:
             return None
         before = self._backend.tokenize("\n", add_special=False, parse_special=False)
         after = self._backend.tokenize("\n\n", add_special=False, parse_special=False)
-        return Thinking(opening, closing, begun=False, farewell=(*before, closing, *after))
+        spelled = {opening: marks.opening.encode(), closing: marks.closing.encode()}
+        return Thinking(opening, closing, begun=False, farewell=(*before, closing, *after), marks=spelled)
+
+
+def may_think(reasoning: Reasoning) -> bool:
+    return reasoning.enabled and reasoning.budget != 0
 
 
 def _followed_by(text: str, rendered: Rendered) -> Rendered:

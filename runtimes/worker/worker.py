@@ -176,9 +176,9 @@ class Worker:
 
     def _prepare(self, command: Generate, prompts: Prompts, backend: Backend) -> None:
         prompts.check_logit_bias(command.sampling.logit_bias)
-        constraint = prompts.form(command.prompts, command.constraint, command.tool_use)
+        constraint = prompts.form(command.prompts, command.constraint, command.tool_use, command.reasoning)
         stopping = prompts.stopping(command.prompts, command.stopping)
-        has_form = constraint is not None and command.tool_use is None
+        has_form = constraint is not None
         prepared = [prompts.prepared(prompt, command.reasoning, has_form=has_form) for prompt in command.prompts]
         jobs = tuple(
             Job(
@@ -191,6 +191,7 @@ class Worker:
                 logprobs=command.logprobs,
                 constraint=constraint,
                 prompt_text=_echo(prompt, backend) if command.echo else None,
+                stops_until=prompts.stops_until(command.constraint, command.tool_use),
                 thinking=ready.thinking,
                 marks=prompts.marks(prompt, command.tool_use),
             )

@@ -142,7 +142,8 @@ def test_thoughts_are_told_bounded_and_switched_off(client: openai.OpenAI, famil
     assert usage is not None
     assert usage.completion_tokens_details is not None
     assert 10 <= (usage.completion_tokens_details.reasoning_tokens or 0) <= 14  # and how they are ended
-    off = client.chat.completions.create(model="auto", messages=ASKED, reasoning_effort="none", max_tokens=20)
+    fields: dict[str, Any] = {"reasoning_effort": "none", "max_tokens": 20, "extra_body": {"min_tokens": 4}}
+    off = client.chat.completions.create(model="auto", messages=ASKED, **fields)
     assert "reasoning_content" not in (off.choices[0].message.model_extra or {})
     assert off.choices[0].message.content
     endless = client.chat.completions.create(model="auto", messages=ASKED, max_tokens=20)

@@ -171,3 +171,21 @@ def test_a_keyword_that_cannot_be_kept_is_named_with_its_place(client: openai.Op
         client.chat.completions.create(model="auto", messages=ASKED, response_format=form)
     assert refused.value.param == "response_format.json_schema.schema"
     assert '"uniqueItems" (at #/properties/tags)' in refused.value.message
+
+
+GUIDANCE = [{"key_separator": " = "}, {"item_separator": "; "}, {"lenient": True}, {"bogus": 1}, "x"]
+
+
+@pytest.mark.parametrize("guidance", GUIDANCE, ids=repr)
+def test_a_schema_cannot_switch_its_keeper(client: openai.OpenAI, guidance: Any) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "dog", "schema": {**SCHEMA, "x-guidance": guidance}}}
+    answer = client.chat.completions.create(model="auto", messages=ASKED, response_format=form, max_tokens=200)
+    jsonschema_rs.validate(SCHEMA, json.loads(answer.choices[0].message.content or ""))
+
+
+@pytest.mark.parametrize("stop", ["}", '"', "a"])
+def test_a_stop_string_does_not_cut_a_form(client: openai.OpenAI, stop: str) -> None:
+    answer = client.chat.completions.create(
+        model="auto", messages=ASKED, response_format=FORMAT, max_tokens=200, stop=stop
+    )
+    jsonschema_rs.validate(SCHEMA, json.loads(answer.choices[0].message.content or ""))

@@ -187,3 +187,12 @@ def test_a_stream_that_is_no_call_is_text_from_its_first_token(client: openai.Op
     assert deltas[0].role == "assistant"
     assert deltas[0].content is None
     assert "".join(delta.content or "" for delta in deltas) or any(delta.tool_calls for delta in deltas)
+
+
+@pytest.mark.parametrize("stop", ["}", "Paris", '"', "\n", "name", "tool_call>", "<"])
+def test_a_stop_string_does_not_cut_a_call(client: openai.OpenAI, stop: str) -> None:
+    fields: dict[str, Any] = {"tool_choice": "required", "parallel_tool_calls": False, "temperature": 0}
+    choice, calls = whole(client, stop=stop, max_tokens=80, **fields)
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    check(calls)

@@ -17,8 +17,9 @@ from appliance.protocol import (
     Started,
     TokenLogprob,
     ToolCallDelta,
+    ToolUse,
 )
-from runtimes.dialects import Dialect, ReasoningMarks
+from runtimes.dialects import Dialect, ReasoningMarks, dialect_of
 
 MARKS = ReasoningMarks("<think>", "</think>")
 
@@ -65,7 +66,8 @@ def test_pieces_do_not_matter(case: tuple[str, bool, tuple[str, str]], cuts: lis
 
 def test_thoughts_that_are_cut_short_are_thoughts() -> None:
     assert read(["<think>Hm, 5 </thi"], reason="length") == ("Hm, 5 </thi", "")
-    assert read(["<thi"], reason="length") == ("", "<thi")
+    assert read(["<thi"], reason="length") == ("", "")
+    assert read(["<t"], reason="length") == ("", "<t")
 
 
 @given(st.text("<think>/\n a", max_size=40))
@@ -93,10 +95,38 @@ def test_choices_do_not_mix() -> None:
 
 
 def test_a_call_that_is_only_thought_of_is_none() -> None:
-    reader = AnswerReader(Dialect(reasoning=MARKS), calls_tools=True)
+    reader = AnswerReader(Dialect(reasoning=MARKS), ToolUse("auto"))
     call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
     events = [event for text in (f"<think>{call}", "</think>", call) for event in reader.read(Delta(0, text, 1))]
     events += reader.read(Finished(0, "stop", 3))
     assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == call
     assert [event.name for event in events if isinstance(event, ToolCallDelta) and event.name] == ["look"]
     assert events[-1] == Finished(0, "tool_calls", 3)
+
+
+HARMONY_SAYS = [
+    ("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>yes", "Hm.", "yes", []),
+    ("<|channel|>final<|message|>a <|x|> b", "", "a <|x|> b", []),
+    (("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.look "
+      '<|constrain|>json<|message|>{"a": "<|end|>"}'), "", "I look.", [("look", '{"a": "<|end|>"}')]),
+    ("<|channel|><|message|>a<|start|>b", "", "ab", []),  # a model that is confused
+    ("<|channel|>fin", "", "", []),
+    ("<|channel|>analysis<|mess", "", "", []),
+    ("<|channel|>commentary to=functions.lo", "", "", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "thoughts", "text", "calls"), HARMONY_SAYS)
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+def test_what_a_model_announces_is_not_said(
+    written: str, thoughts: str, text: str, calls: list[tuple[str, str]], size: int
+) -> None:
+    reader = AnswerReader(dialect_of("<|start|><|channel|>"), ToolUse("auto"))
+    pieces = [written[i : i + size] for i in range(0, len(written), size)]
+    events = [event for piece in pieces for event in reader.read(Delta(0, piece, 1))]
+    events += reader.read(Finished(0, "length", 9))
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == thoughts
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == text
+    told = [event for event in events if isinstance(event, ToolCallDelta)]
+    assert [event.name for event in told if event.name] == [name for name, _ in calls]
+    assert "".join(event.arguments for event in told) == "".join(arguments for _, arguments in calls)

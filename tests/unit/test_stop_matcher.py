@@ -98,3 +98,21 @@ def test_a_long_text_full_of_beginnings_takes_linear_time() -> None:
     for _ in range(6_000):
         advanced += len(matcher.feed("a"))
     assert advanced == 4_000
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_from_a_mark_on_nothing_stops(size: int) -> None:
+    def shown(text: str, *stops: str) -> str:
+        matcher, told = StopMatcher(stops, until="<call>"), ""
+        for start in range(0, len(text), size):
+            told += matcher.feed(text[start : start + size])
+            if matcher.stopped_by is not None:
+                return told
+        return told + matcher.flush()
+
+    assert shown("a;b<call>;", ";") == "a"
+    assert shown("ab<call>;{;}", ";", "}") == "ab<call>;{;}"
+    assert shown("ab<call>;", "call>") == "ab<call>;"  # both end there: the mark began first
+    assert shown("ab<call", "<call>x") == "ab<call"
+    assert shown("ab<call>x", "b<call>x") == "ab<call>x"
+    assert shown("ab<", "<") == "ab"

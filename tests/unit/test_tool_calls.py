@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.protocol import Delta, Event, Finished, FinishReason, Started, ToolCallDelta
+from appliance.protocol import Delta, Event, Finished, FinishReason, Started, TokenLogprob, ToolCallDelta
 from appliance.tool_calls import ToolCallReader
 from runtimes.dialects.call_forms import DEEPSEEK, HERMES, LLAMA3, MISTRAL, MISTRAL_LIST, NEUTRAL, PHI4, CallForm
 
@@ -155,6 +155,34 @@ def test_a_call_that_is_cut_short_before_its_name_is_no_text(begun: str) -> None
     assert read([call("look", "{}"), begun], "length") == ("", [("look", "{}")], "length")
     assert read(["<tool_call>\n{"], "length") == ("", [], "length")
     assert read(["a <"], "length") == ("a <", [], "length")
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_nothing_but_calls_is_shown_when_there_must_be_one(form: CallForm) -> None:
+    written = written_calls(form, ("look", '{"a": 1}'))
+    for length in range(1, len(written)):
+        reader = ToolCallReader(form, must_call=True)
+        events = [*reader.read(Delta(0, written[:length], 1)), *reader.read(Finished(0, "length", 1))]
+        assert not any(isinstance(event, Delta) for event in events)
+
+
+def test_a_mark_that_was_cut_is_no_text_and_two_characters_may_be() -> None:
+    assert read(["so <tool"], "length") == ("so ", [], "length")
+    assert read(["so <t"], "length") == ("so <t", [], "length")
+    assert read(["so <tool"], "stop") == ("so <tool", [], "stop")
+
+
+def test_log_probabilities_are_those_of_the_text() -> None:
+    reader = ToolCallReader(NEUTRAL)
+    pieces = ["Hm", " <", "b>", "<tool", '_call>\n{"name": ', '"look", "arguments": {', '"a": 1}', "}\n</tool_call>"]
+    events = [
+        event
+        for number, piece in enumerate(pieces)
+        for event in reader.read(Delta(0, piece, 1, (TokenLogprob(number, piece.encode(), -1.0),)))
+    ]
+    told = [logprob.token_id for event in events if isinstance(event, Delta) for logprob in event.logprobs]
+    assert told == [0, 1, 2]
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "Hm <b>"
 
 
 def test_text_is_not_held_back_longer_than_it_may_become_a_call() -> None:

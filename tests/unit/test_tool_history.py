@@ -52,6 +52,9 @@ BROKEN = [
     (asked(USER, calling(("a", "{"))), "messages[1].tool_calls[0].function.arguments"),
     (asked(USER, calling(("a", "{}"), ("b", "[1]"))), "messages[1].tool_calls[1].function.arguments"),
     (asked(USER, calling(("a", '"{}"'))), "messages[1].tool_calls[0].function.arguments"),
+    (asked(USER, calling(("a", '{"x": NaN}'))), "messages[1].tool_calls[0].function.arguments"),
+    (asked(USER, calling(("a", '{"x": 1e999}'))), "messages[1].tool_calls[0].function.arguments"),
+    (asked(USER, calling(("a", '{"x": "\\ud800"}'))), "messages[1].tool_calls[0].function.arguments"),
     (asked(USER, calling(("a", "[" * 100_000))), "messages[1].tool_calls[0].function.arguments"),
     (asked(USER, calling(("a", "{}"), ("a", "{}"))), "messages[1].tool_calls[1].id"),
 ]

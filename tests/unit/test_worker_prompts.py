@@ -141,7 +141,7 @@ class NoConstraint:
 def test_the_tool_at_fault_is_named() -> None:
     tools = tuple(Tool(name, "", "{}") for name in "ab")
     with pytest.raises(PromptError, match=r"no \{\} today") as refused:
-        prompts().form((replace(CHAT, tools=tools),), None, ToolUse("auto"))
+        prompts().form((replace(CHAT, tools=tools),), None, ToolUse("auto"), Reasoning())
     assert refused.value.param == "tools[0].function.parameters"
 
 
@@ -162,6 +162,6 @@ def test_many_tools_are_not_tried_one_by_one_for_ever() -> None:
     made = Prompts(backend, Renderer(Rendered((), "as-given")), slow)
     tools = tuple(Tool(f"t{i}", "", "{}") for i in range(128))
     with pytest.raises(PromptError, match="too complex together") as refused:
-        made.form((replace(CHAT, tools=tools),), None, ToolUse("auto"))
+        made.form((replace(CHAT, tools=tools),), None, ToolUse("auto"), Reasoning())
     assert refused.value.param == "tools"
     assert slow.asked <= 3

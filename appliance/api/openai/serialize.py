@@ -214,8 +214,8 @@ class ChatSerializer(Serializer):
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in answer.calls
             ]
-        if answer.thoughts:
-            message["reasoning_content"] = "".join(answer.thoughts)
+        if thoughts := "".join(answer.thoughts):
+            message["reasoning_content"] = thoughts
         return {
             "index": index,
             "message": message,
