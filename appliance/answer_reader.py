@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from appliance.protocol import Delta, Event, Finished, ReasoningDelta, Started, ToolUse
+from appliance.protocol import Delta, Event, Finished, ReasoningDelta, Started, TokenLogprob, ToolUse
 from appliance.tool_calls import ToolCallReader, is_cut_mark
 from runtimes.dialects import Dialect, ReasoningMarks
 
@@ -31,7 +31,8 @@ class _Choice:
     state: str = "undecided"  # then thinking, pause and answering; or answering at once
     text: str = ""  # held back
     has_thought: bool = False
-    tokens: int = 0  # of thoughts, and of the marks around them, that were not told yet
+    tokens: int = 0  # that were not told yet; marks and blanks count with the text after them
+    logprobs: tuple[TokenLogprob, ...] = ()  # of text that is held back; thoughts have none
 
 
 class ReasoningReader:
@@ -50,6 +51,7 @@ class ReasoningReader:
                 if choice.state != "answering":
                     choice.text += event.text
                     choice.tokens += event.tokens
+                    choice.logprobs += event.logprobs
                     return list(self._read(choice, event))
             case Finished():
                 choice = self._choices.pop(event.choice, _Choice())
@@ -57,7 +59,7 @@ class ReasoningReader:
                     return [ReasoningDelta(event.choice, choice.text, choice.tokens), event]
                 is_cut = event.reason == "length" and is_cut_mark(choice.text.lstrip(), self._marks.opening)
                 if choice.text and not is_cut:
-                    return [Delta(event.choice, choice.text, choice.tokens), event]
+                    return [Delta(event.choice, choice.text, choice.tokens, choice.logprobs), event]
         return [event]
 
     def _read(self, choice: _Choice, event: Delta) -> Iterator[Event]:
@@ -68,12 +70,13 @@ class ReasoningReader:
             if thought or choice.state == "pause":
                 yield ReasoningDelta(event.choice, thought, choice.tokens)
                 choice.tokens = 0
-                event = replace(event, logprobs=())
+            choice.logprobs = ()
         if choice.state == "pause":
             choice.text = choice.text.lstrip()
             choice.state = "answering" if choice.text else "pause"
+            choice.logprobs = choice.logprobs if choice.text else ()
         if choice.state == "answering" and choice.text:
-            yield replace(event, text=choice.text, tokens=choice.tokens)
+            yield Delta(event.choice, choice.text, choice.tokens, choice.logprobs)
             choice.text = ""
 
     def _decide(self, choice: _Choice) -> None:

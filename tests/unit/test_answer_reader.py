@@ -87,6 +87,18 @@ def test_thoughts_and_logprobs_do_not_mix_and_tokens_are_counted_once() -> None:
     assert events == [ReasoningDelta(0, "a", 2), ReasoningDelta(0, "", 1), Delta(0, "b", 1, one)]
 
 
+def test_no_log_probability_is_lost_while_it_is_undecided() -> None:
+    reader = ReasoningReader(MARKS)
+    told = [
+        logprob.token_id
+        for number, text in enumerate(("", "<", "th", "at>", " is"))
+        for event in reader.read(Delta(0, text, 1, (TokenLogprob(number, b"x", -0.5),)))
+        if isinstance(event, Delta)
+        for logprob in event.logprobs
+    ]
+    assert told == [0, 1, 2, 3, 4]
+
+
 def test_choices_do_not_mix() -> None:
     reader = ReasoningReader(MARKS)
     reader.read(Started(1, 1, 0, 0.0, thinking=True))
