@@ -12,6 +12,7 @@ import pytest
 from tests.integration.conftest import Launch
 from tests.integration.daemon_fixture import Daemon, appliance, chat_body, wait_until
 from tests.integration.daemon_gguf import damage, rewrite, tensor_data_offset, truncate
+from tests.integration.test_daemon_openai_client import SURE
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = "tokenizer.chat_template"
@@ -176,6 +177,8 @@ def test_a_rewritten_model_that_is_not_hostile_answers_as_the_original(
     """The rewriting is right: what the hostile files show is the template's doing."""
     same = launch(model=rewrite(model_path, tmp_path / "same.gguf", {"general.name": "Same"})).wait_ready()
     with daemon.client() as client, same.client() as other:
-        body = chat_body(max_tokens=12)
+        body = chat_body(
+            messages=SURE, max_tokens=12
+        )  # where rounding, which differs with what is cached, decides nothing
         expected = client.post(CHAT, json=body).json()["choices"]
         assert other.post(CHAT, json=body).json()["choices"] == expected

@@ -519,21 +519,6 @@ def test_the_step_loop_goes_on_while_a_template_loops() -> None:
         assert statistics.median(gaps_s) < 0.01
 
 
-def test_an_ordinary_render_costs_less_than_a_millisecond(chatml: TemplateRenderer) -> None:
-    talk = ChatPrompt(
-        (say("system", "You are a careful assistant. " * 8), say("user", "What is the capital of France?"))
-    )
-    medians_s = []
-    for _ in range(10):  # the best of ten rounds: other work on the machine is not what is measured
-        times_s = []
-        for _ in range(30):
-            began_s = time.perf_counter()
-            chatml.render(talk)
-            times_s.append(time.perf_counter() - began_s)
-        medians_s.append(statistics.median(times_s))
-    assert min(medians_s) < 0.001
-
-
 HERMES = (
     "{%- if tools %}<|im_start|>system\n# Tools\n<tools>\n{%- for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n"
     "</tools>"

@@ -234,7 +234,7 @@ CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": [assistant(tool_calls=[call(type="custom")])]}, "messages[0].tool_calls[0]"),
     ({"messages": [assistant(tool_calls=[{"id": "c", "type": "function"}])]}, "messages[0].tool_calls[0].function"),
     ({"messages": [assistant(tool_calls=[call(id=None)])]}, "messages[0].tool_calls[0].id"),
-    ({"messages": [assistant(tool_calls=[call(index=0)])]}, "messages[0].tool_calls[0].index"),
+    ({"messages": [assistant(tool_calls=[call(place=0)])]}, "messages[0].tool_calls[0].place"),
     (
         {"messages": [assistant(tool_calls=[call(), call(function={"name": "f", "arguments": {}})])]},
         "messages[0].tool_calls[1].function.arguments",
