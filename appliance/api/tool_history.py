@@ -5,12 +5,12 @@ JSON, answers in kind; so by default such a history is refused, as OpenAI does.
 """
 
 import json
-import math
 from dataclasses import replace
 from typing import Literal
 
 from appliance.errors import InvalidRequest
 from appliance.protocol import ChatPrompt, Message, Request, TextPart, ToolCall
+from runtimes import strict_json
 
 BrokenHistory = Literal["refuse", "repair"]
 
@@ -74,19 +74,8 @@ def _is_object(text: str) -> bool:
     if not text.strip():
         return True
     try:
-        value = json.loads(text, parse_constant=_no_json, parse_float=_finite)
+        value = strict_json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is no text
     except (ValueError, RecursionError):
         return False
     return isinstance(value, dict)
-
-
-def _no_json(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(digits)
-    return value

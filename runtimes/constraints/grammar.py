@@ -2,22 +2,14 @@
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from runtimes.constraints.matcher import Matcher
-from runtimes.constraints.schema import BLANKS, locate, too_large
+from runtimes.constraints.schema import JSON_ANSWER, locate, too_large
 from runtimes.contracts import ConstraintError
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
 LONGEST_MESSAGE = 500
-_JSON: "JsonCompileOptions" = {
-    "lenient": False,  # a client may not switch checks off
-    "whitespace_pattern": BLANKS,
-}
 
 
 class InvalidConstraintError(Exception):
@@ -43,13 +35,13 @@ class Grammars:
         if why := too_large(schema):
             raise InvalidConstraintError(why)
         try:
-            return self._matcher(LLMatcher.grammar_from_json_schema(text, overrides=_JSON))
+            return self._matcher(LLMatcher.grammar_from_json_schema(text, overrides=JSON_ANSWER))
         except InvalidConstraintError as error:
             raise InvalidConstraintError(f"{error} (at {locate(schema, self._schema_error)})") from None
 
     def _schema_error(self, schema: object) -> str | None:
         try:
-            self._matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_JSON))
+            self._matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_ANSWER))
         except InvalidConstraintError as error:
             return str(error)
         return None

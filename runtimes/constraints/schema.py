@@ -1,7 +1,10 @@
 """What can be said of a JSON Schema by looking at it. Pure: it knows no grammar."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 # Beyond these a grammar takes seconds to make and every token tenths of a second (measured: 4,000 optional properties
 # take 1.2 s and 80 ms, 500 take 30 and 2). OpenAI takes 5,000 properties, all of them required.
@@ -10,9 +13,11 @@ MAX_OPTIONAL_PROPERTIES = 500  # of one object
 MAX_BYTES = 2**20
 MAX_TRIES = 300  # to find where an error is
 
-# What may stand between the parts of a JSON text: a blank, or a new line and its indentation. Were any blanks
-# allowed, a sampled answer could be nothing else.
-BLANKS = r"\x20|\x0A(\x20{0,24}|\x09{0,8})"
+JSON_ANSWER: "JsonCompileOptions" = {
+    "lenient": False,  # a client may not switch checks off
+    # A blank, or a new line and its indentation. Were any blanks allowed, a sampled answer could be nothing else.
+    "whitespace_pattern": r"\x20|\x0A(\x20{0,24}|\x09{0,8})",
+}
 
 _SCHEMAS = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames",
             "unevaluatedItems", "unevaluatedProperties", "additionalItems")  # fmt: skip

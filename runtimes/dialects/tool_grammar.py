@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from appliance.protocol import Constraint, Tool, ToolUse
-from runtimes.constraints.schema import BLANKS
+from runtimes.constraints.schema import JSON_ANSWER
 from runtimes.dialects.call_forms import CallForm, first_mark
 
 FREE_TEXT = "/(.|\\n)*/"
 # llguidance reads these from the schema itself, so what a client wrote there must go. Arguments are written as models
 # have learnt them, on one line: a sampled one would else spend tokens on blanks.
 _ARGUMENTS = {"lenient": False, "whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-_ANSWER = {"lenient": False, "whitespace_pattern": BLANKS}
 
 
 def tool_grammar(
@@ -70,7 +69,7 @@ def _announced(use: ToolUse, answer: Constraint | None, form: CallForm, literal:
 
 
 def _answer_rule(answer: Constraint | None) -> list[str]:
-    return [] if answer is None else [f"answer: {_json(answer.text, _ANSWER)}"]
+    return [] if answer is None else [f"answer: {_json(answer.text, JSON_ANSWER)}"]
 
 
 def _json(schema: str, options: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ from typing import Final
 
 from appliance.protocol import ChatPrompt, TextPart
 
-LONGEST_BYTES: Final = 16_384  # 0.5 ms of rendering
+# Measured on a busy machine: one message of 16 kB takes 0.3 ms, 32 messages that all spell control tokens 1.9 ms.
+LONGEST_BYTES: Final = 16_384
 MOST_MESSAGES: Final = 16
 
 _KNOWN: Final = {

@@ -3,13 +3,12 @@
 Pure. It knows what a client may send (`protocol`) and nothing about templates.
 """
 
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.protocol import Message, TextPart, ToolCall
+from runtimes import strict_json
 from runtimes.templates.provenance import UNKNOWN, Run, Traced, from_client
 from runtimes.templates.result import TemplateError
 
@@ -159,7 +158,7 @@ def _call(made: Conversation, call: ToolCall, index: int) -> Call:
 def parsed_arguments(text: str) -> dict[str, Any] | None:
     """The JSON object in `text`, or None when it is none or would not come back the same: doubled keys, NaN."""
     try:
-        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
+        value = strict_json.loads(text, object_pairs_hook=_distinct)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -170,14 +169,3 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         raise ValueError("doubled key")
     return made
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(digits)
-    return value
