@@ -11,18 +11,19 @@ from runtimes.dialects import Dialect, ReasoningMarks
 
 class AnswerReader:
     def __init__(self, dialect: Dialect, tool_use: ToolUse | None) -> None:
-        self._reasoning = ReasoningReader(dialect.reasoning) if dialect.reasoning is not None else None
-        self._unsaid = UnsaidReader(dialect.unsaid) if dialect.unsaid else None
-        self._calls = None
+        self._readers: list[ReasoningReader | ToolCallReader | UnsaidReader] = []
+        if dialect.reasoning is not None:
+            self._readers.append(ReasoningReader(dialect.reasoning))
         if tool_use is not None:
-            self._calls = ToolCallReader(dialect.calls, must_call=tool_use.choice == "required")
+            self._readers.append(ToolCallReader(dialect.calls, must_call=tool_use.choice == "required"))
+        if dialect.unsaid:
+            self._readers.append(UnsaidReader(dialect.unsaid))
 
     def read(self, event: Event) -> list[Event]:
         """What to tell the client of an engine's event."""
         events = [event]
-        for reader in (self._reasoning, self._calls, self._unsaid):
-            if reader is not None:
-                events = [news for part in events for news in reader.read(part)]
+        for reader in self._readers:
+            events = [news for part in events for news in reader.read(part)]
         return events
 
 
