@@ -134,7 +134,12 @@ def test_thoughts_are_told_bounded_and_switched_off(client: openai.OpenAI, famil
         return
     form: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}
     bounded = client.chat.completions.create(
-        model="auto", messages=ASKED, response_format=form, max_tokens=120, extra_body={"thinking_token_budget": 10}
+        model="auto",
+        messages=ASKED,
+        response_format=form,
+        max_tokens=120,
+        temperature=0,
+        extra_body={"thinking_token_budget": 10, "min_tokens": 15},  # the model does not end inside its thoughts
     )
     message, usage = bounded.choices[0].message, bounded.usage
     jsonschema_rs.validate(WEATHER, json.loads(message.content or ""))
@@ -142,11 +147,11 @@ def test_thoughts_are_told_bounded_and_switched_off(client: openai.OpenAI, famil
     assert usage is not None
     assert usage.completion_tokens_details is not None
     assert 10 <= (usage.completion_tokens_details.reasoning_tokens or 0) <= 14  # and how they are ended
-    fields: dict[str, Any] = {"reasoning_effort": "none", "max_tokens": 20, "extra_body": {"min_tokens": 4}}
-    off = client.chat.completions.create(model="auto", messages=ASKED, **fields)
+    fields: dict[str, Any] = {"max_tokens": 20, "temperature": 0, "extra_body": {"min_tokens": 20}}
+    off = client.chat.completions.create(model="auto", messages=ASKED, reasoning_effort="none", **fields)
     assert "reasoning_content" not in (off.choices[0].message.model_extra or {})
     assert off.choices[0].message.content
-    endless = client.chat.completions.create(model="auto", messages=ASKED, max_tokens=20)
+    endless = client.chat.completions.create(model="auto", messages=ASKED, **fields)
     assert endless.choices[0].finish_reason == "length"
     assert (endless.choices[0].message.model_extra or {})["reasoning_content"]
     assert not endless.choices[0].message.content
