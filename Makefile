@@ -45,9 +45,9 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
 lock: ## take the newest dependencies into the lock files (needs uv)
-	$(COMPILE) --upgrade pyproject.toml -o requirements.lock
-	$(COMPILE) --upgrade pyproject.toml --extra dev -c requirements.lock -o requirements-test.lock
-	$(COMPILE) --upgrade pyproject.toml --extra bench -c requirements.lock -o requirements-bench.lock
+	$(COMPILE) --upgrade pyproject.toml --extra cpu -o requirements.lock
+	$(COMPILE) --upgrade pyproject.toml --extra cpu --extra dev -c requirements.lock -o requirements-test.lock
+	$(COMPILE) --upgrade pyproject.toml --extra cpu --extra bench -c requirements.lock -o requirements-bench.lock
 	$(COMPILE) --upgrade packaging/build.in -o packaging/build.lock
 	$(COMPILE) --upgrade packaging/pip.in -o packaging/pip.lock
 

@@ -1,6 +1,9 @@
 """Puts the daemon's HTTP application together. What runs it is in `appliance.service`."""
 
+import asyncio
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,10 +13,16 @@ from starlette.types import ASGIApp
 from appliance import __version__
 from appliance.api import failures
 from appliance.api.openai.schema import component_schemas
-from appliance.api.routes import generation, models, operations, tokens
+from appliance.api.routes import control, generation, models, operations, tokens
 from appliance.api.state import DaemonState
+from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of
 from appliance.engines import Engines
+from appliance.frontier_setup import frontier_of, prices_of
+from appliance.ledger import Ledger
+from appliance.legs import Legs
+from appliance.offline import OfflineSwitch
 from appliance.pipeline import Pipeline
+from appliance.routing.classifier import Classifier, load_exemplars
 from appliance.security.body import BodyLimits
 from appliance.security.hosts import HostPolicy
 from appliance.security.keys import KeyStore
@@ -21,23 +30,42 @@ from appliance.security.limits import Limiter
 from appliance.security.middleware import SecurityMiddleware
 from appliance.security.origins import OriginPolicy
 from appliance.settings import Loaded
+from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
 from appliance.telemetry.metrics import Metrics
+from fallback import EgressGate
+from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
+from runtimes.supervisor import EngineError
+
+log = logs.get(__name__)
 
 
 class Application:
     """The ASGI application and the parts of it that signals reach."""
 
-    def __init__(self, loaded: Loaded, engines: Engines, keys: KeyStore) -> None:
-        server, security = loaded.settings.server, loaded.settings.security
+    def __init__(self, loaded: Loaded, engines: Engines, keys: KeyStore, state_dir: Path) -> None:
+        settings = loaded.settings
+        server, security = settings.server, settings.security
         self.keys = keys
         self.limiter = Limiter(time.monotonic, security.max_requests_per_minute, security.max_concurrent)
         metrics = Metrics(lambda: {name: s.status() for name, s in engines.supervisors.items()})
+        offline = OfflineSwitch(state_dir, pinned=server.offline)
+        ledger = Ledger(state_dir / "ledger.db", time.time)
+        gate = EgressGate(offline=offline.is_on)
+        frontier = frontier_of(settings, prices_of(settings), gate, ledger)
+        self._cache = state_dir / EXEMPLARS_CACHE
+        self._embedder = embedder_of(settings, state_dir)
+        embed = None if self._embedder is None else embed_with(self._embedder)
+        self._classifier = Classifier(load_exemplars(), embed)
+        self._preparing: asyncio.Task[None] | None = None
         self.state = DaemonState(
             loaded=loaded,
             engines=engines,
-            pipeline=Pipeline(engines, metrics, server.request_timeout_s),
+            pipeline=Pipeline(Legs(engines, frontier, ledger, metrics), settings, self._classifier),
             metrics=metrics,
+            frontier=frontier,
+            ledger=ledger,
+            offline=offline,
             body_limits=BodyLimits(server.max_body_bytes),
         )
         inner = SecurityMiddleware(
@@ -49,6 +77,31 @@ class Application:
         )
         self.asgi: ASGIApp = AccessMiddleware(inner, metrics)
 
+    def start(self) -> None:
+        """What takes its time, and nobody has to wait for. In the event loop."""
+        if self._embedder is not None:
+            self._preparing = asyncio.create_task(self._prepare(self._embedder))
+
+    async def _prepare(self, embedder: Embedder) -> None:
+        """Once the models are there: what follows would keep the cores from them."""
+        for supervisor in self.state.engines.supervisors.values():
+            with suppress(EngineError):
+                await supervisor.wait_ready()
+        embedder.start()
+        try:
+            await self._classifier.prepare(self._cache)
+        except EmbeddingUnavailable as error:
+            log.warning("routing goes by words alone", reason=str(error))
+
+    async def close(self) -> None:
+        """After the last request."""
+        if self._preparing is not None:
+            self._preparing.cancel()
+        if self._embedder is not None:
+            await self._embedder.stop()
+        await self.state.frontier.close()
+        await asyncio.to_thread(self.state.ledger.close)
+
     def reload(self, loaded: Loaded) -> None:
         """Takes over keys and limits; all else stays as it was at start."""
         self.keys.reload()
@@ -59,7 +112,7 @@ class Application:
 def _fastapi(state: DaemonState) -> FastAPI:
     app = FastAPI(title="Inference appliance", version=__version__, docs_url=None, redoc_url=None)
     app.state.daemon = state
-    for module in (generation, models, tokens, operations):
+    for module in (generation, models, tokens, operations, control):
         app.include_router(module.router)
     failures.install(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's own way to extend the document

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.errors import ModelNotFound, Offline
+from appliance.errors import InvalidRequest, ModelNotFound
 from appliance.settings import EngineSettings
 from runtimes.supervisor import Limits, Supervisor
 from runtimes.worker.messages import Load
@@ -20,15 +20,6 @@ class ServedModel:
     name: str
     path: Path
     created: int  # Unix time, seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a request goes, and why: the words of the `x-appliance-route` and `-reason` headers."""
-
-    model: str
-    supervisor: Supervisor
-    reason: str
 
 
 class Engines:
@@ -58,18 +49,19 @@ class Engines:
         """Whether every model has made a token and its worker lives."""
         return all(supervisor.status().state == "ready" for supervisor in self.supervisors.values())
 
-    def route(self, model: str) -> Route:
-        """Raises `ModelNotFound`, or `Offline` for the frontier while there is none."""
-        if model in self.supervisors:
-            return Route(model, self.supervisors[model], "model-name")
-        first = self.models[0].name
-        if model in LOCAL_ALIASES:
-            reason = "local-alias" if model == "local" else "no-frontier"
-            return Route(first, self.supervisors[first], reason)
+    def local(self, model: str) -> tuple[str, Supervisor]:
+        """The local model that a name means. Raises `ModelNotFound`, and `InvalidRequest` for the frontier."""
+        self.check_model(model)
         if model == FRONTIER_ALIAS:
-            raise Offline("This appliance has no frontier provider: use model 'auto' or 'local'.", param="model")
-        known = ", ".join([*LOCAL_ALIASES, *self.supervisors])
-        raise ModelNotFound(f"The model {model[:100]!r} is not served here; these are: {known}.", param="model")
+            raise InvalidRequest("A frontier model's tokens are not known here: name a local model.", param="model")
+        name = model if model in self.supervisors else self.models[0].name
+        return name, self.supervisors[name]
+
+    def check_model(self, model: str) -> None:
+        """Raises `ModelNotFound` for a name that is neither a model's nor an alias."""
+        if model not in self.supervisors and model not in (*LOCAL_ALIASES, FRONTIER_ALIAS):
+            known = ", ".join([*LOCAL_ALIASES, FRONTIER_ALIAS, *self.supervisors])
+            raise ModelNotFound(f"The model {model[:100]!r} is not served here; these are: {known}.", param="model")
 
 
 def served_model(name: str, path: Path) -> ServedModel:

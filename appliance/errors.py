@@ -11,8 +11,10 @@ ApplianceError
 ├── RequestTimeout            408 request_timeout
 ├── BodyTooLarge              413 body_too_large
 ├── RateLimitExceeded         429 rate_limit_exceeded
+├── BudgetExceeded            429 budget_exceeded
 ├── InternalError             500 internal_error
 │   └── EngineCrashed         500 engine_crashed
+├── FrontierError             502 frontier_error
 ├── Overloaded                503 overloaded
 │   ├── ModelLoading          503 model_loading
 │   └── Offline               503 offline
@@ -100,6 +102,13 @@ class RateLimitExceeded(ApplianceError):
     default_retry_after_s = 1
 
 
+class BudgetExceeded(ApplianceError):
+    status = 429
+    type = "rate_limit_error"
+    code = "budget_exceeded"
+    default_retry_after_s = 3600
+
+
 class HeadersTooLarge(ApplianceError):
     status = 431
     type = "invalid_request_error"
@@ -112,6 +121,14 @@ class InternalError(ApplianceError):
 
 class EngineCrashed(InternalError):
     code = "engine_crashed"
+
+
+class FrontierError(ApplianceError):
+    """No provider gave an answer, or the one that had begun broke off."""
+
+    status = 502
+    type = "upstream_error"
+    code = "frontier_error"
 
 
 class Overloaded(ApplianceError):
@@ -141,7 +158,9 @@ _BY_CODE: dict[ErrorCode, type[ApplianceError]] = {
     "invalid_request": InvalidRequest,
     "context_length_exceeded": ContextLengthExceeded,
     "model_not_found": ModelNotFound,
+    "budget_exceeded": BudgetExceeded,
     "engine_crashed": EngineCrashed,
+    "frontier_error": FrontierError,
     "overloaded": Overloaded,
     "offline": Offline,
     "model_loading": ModelLoading,
@@ -149,6 +168,8 @@ _BY_CODE: dict[ErrorCode, type[ApplianceError]] = {
 }
 
 
-def from_code(code: ErrorCode, message: str, param: str | None = None) -> ApplianceError:
-    """The error for what an engine reported."""
-    return _BY_CODE[code](message, param=param)
+def from_code(
+    code: ErrorCode, message: str, param: str | None = None, *, retry_after_s: int | None = None
+) -> ApplianceError:
+    """The error for what an engine or a provider reported."""
+    return _BY_CODE[code](message, param=param, retry_after_s=retry_after_s)

@@ -1,76 +1,111 @@
-"""The life of a request between the wire formats and the engine: route, deadline, events, what is noted of it."""
+"""The life of a request between the wire formats and the engines: the decision, the deadline, the answer."""
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
 
-from appliance.answer_reader import AnswerReader
-from appliance.engines import Engines, Route
-from appliance.errors import from_code
+from appliance.answering import Answering, Order, refuse_images
 from appliance.exchange import Exchange
-from appliance.protocol import ChatPrompt, Event, Failed, Request
-from appliance.telemetry.metrics import Metrics
-from runtimes.dialects import Dialect
-from runtimes.supervisor import EngineError
-from runtimes.worker.messages import Generate
+from appliance.legs import Legs
+from appliance.protocol import ChatPrompt, Event, Request, TextPart
+from appliance.routing.classifier import Classifier
+from appliance.routing.conversations import Conversations
+from appliance.routing.decision import Decision, Place, Situation, decide
+from appliance.security.auth import Principal
+from appliance.settings import Settings
+
+BYTES_A_TOKEN: Final = 4  # of English; a text is too long for certain at that many bytes for each token of the context
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A request whose way is decided."""
+
+    request: Request
+    decision: Decision
+    exchange: Exchange
+    principal: Principal
 
 
 class Pipeline:
-    def __init__(self, engines: Engines, metrics: Metrics, default_timeout_s: float) -> None:
-        self.engines = engines
-        self._metrics = metrics
-        self._default_timeout_s = default_timeout_s
+    def __init__(self, legs: Legs, settings: Settings, classifier: Classifier) -> None:
+        self.legs = legs
+        self.engines = legs.engines
+        self._policy = settings.routing
+        self._at_limit = settings.economics.at_limit
+        self._default_timeout_s = settings.server.request_timeout_s
+        self._classifier = classifier
+        self._conversations = Conversations()
 
-    def route(self, request: Request, exchange: Exchange) -> Route:
+    async def route(self, request: Request, exchange: Exchange, principal: Principal) -> Routed:
         """Decides where the request goes. Raises an `ApplianceError`."""
         exchange.asked(request)
-        route = self.engines.route(request.model)
-        exchange.model, exchange.route, exchange.reason = route.model, "local", route.reason
-        return route
+        self.engines.check_model(request.model)
+        decision = decide(request, self._policy, await self._situation(request, principal))
+        if decision.place == "local" and not decision.may_escalate:
+            refuse_images(request)
+        self._note(decision, exchange, request)
+        return Routed(request, decision, exchange, principal)
 
-    async def run(self, request: Request, route: Route, exchange: Exchange) -> AsyncGenerator[Event, None]:
+    async def run(self, routed: Routed) -> AsyncGenerator[Event, None]:
         """The events of every choice. Raises an `ApplianceError` for whatever ends it early.
 
         Leaving the iteration cancels the request, wherever it is.
         """
+        request, exchange = routed.request, routed.exchange
         timeout_s = request.hints.timeout_s or self._default_timeout_s
         deadline_s = asyncio.get_running_loop().time() + timeout_s
-        reader: AnswerReader | None = None
-        try:
-            generate = route.supervisor.generate(lambda flight: _message(flight, request), deadline_s)
-            async with aclosing(generate) as events:
-                async for event in events:
-                    if reader is None:  # the model is loaded now, so that it is known how it speaks
-                        reader = _reader(request, route)
-                    gap_s = exchange.saw(event, time.monotonic())
-                    if gap_s is not None:
-                        self._metrics.inter_token(route.model, gap_s)
-                    if isinstance(event, Failed):
-                        raise from_code(event.code, event.message, event.param)
-                    for news in reader.read(event):
-                        exchange.shown(news)
-                        yield news
-        except EngineError as error:
-            raise from_code(error.code, error.message, error.param) from None
+        model = self.local_model(request)
+        order = Order(request, routed.decision, exchange, routed.principal, deadline_s, model)
+        answering = Answering(self.legs, self._policy, self._at_limit, order)
+        async with aclosing(answering.events()) as events:
+            async for event in events:
+                exchange.shown(event, time.monotonic())
+                yield event
+        place: Place = "frontier" if exchange.route == "frontier" else "local"
+        self._conversations.answered(request, routed.principal.id, place)
+
+    def local_model(self, request: Request) -> str:
+        """Which of the local models answers."""
+        return request.model if request.model in self.engines.supervisors else self.engines.models[0].name
+
+    async def _situation(self, request: Request, principal: Principal) -> Situation:
+        frontier = self.legs.frontier
+        has_frontier = bool(frontier.providers)
+        return Situation(
+            local_models=frozenset(self.engines.supervisors),
+            has_frontier=has_frontier,
+            offline=frontier.gate.offline,
+            local_only=principal.local_only,
+            excluded_field=frontier.excluded(request) if has_frontier else None,
+            too_long=self._is_too_long(request),
+            before=self._conversations.before(request, principal.id),
+            guess=await self._classifier.guess(request),
+        )
+
+    def _is_too_long(self, request: Request) -> bool:
+        info = self.engines.supervisors[self.local_model(request)].status().info
+        return info is not None and _text_bytes(request) > BYTES_A_TOKEN * info.context_tokens
+
+    def _note(self, decision: Decision, exchange: Exchange, request: Request) -> None:
+        exchange.route, exchange.reason, exchange.degraded = decision.place, decision.reason, decision.degraded
+        exchange.step = decision.step
+        if decision.place == "local":
+            exchange.model = self.local_model(request)
+        else:
+            exchange.model = self.legs.frontier.providers[0].model
 
 
-def _reader(request: Request, route: Route) -> AnswerReader:
-    is_chat = isinstance(request.prompts[0], ChatPrompt)
-    dialect = route.supervisor.dialect if is_chat else Dialect()
-    return AnswerReader(dialect, request.tool_use)
-
-
-def _message(flight: str, request: Request) -> Generate:
-    return Generate(
-        id=flight,
-        prompts=request.prompts,
-        n=request.n,
-        sampling=request.sampling,
-        stopping=request.stopping,
-        logprobs=request.logprobs,
-        constraint=request.constraint,
-        tool_use=request.tool_use,
-        reasoning=request.reasoning,
-        echo=request.echo,
+def _text_bytes(request: Request) -> int:
+    """Roughly: characters are one byte at least."""
+    return sum(
+        len(part.text)
+        for prompt in request.prompts
+        if isinstance(prompt, ChatPrompt)
+        for message in prompt.messages
+        for part in message.content
+        if isinstance(part, TextPart)
     )

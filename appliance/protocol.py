@@ -13,14 +13,17 @@ StepKind = Literal["plan", "extract", "classify", "summarize", "transform", "cod
 Criticality = Literal["critical", "normal", "sheddable"]
 CacheMode = Literal["off", "exact", "semantic", "refresh"]
 Privacy = Literal["any", "local-only"]
-FinishReason = Literal["stop", "length", "tool_calls"]
+Private = Literal["secret", "email", "phone", "card"]  # what can be taken out of a request that leaves the machine
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]  # the last only of frontier models
 
 # INTERFACE "Errors": what a failure is called on the wire. Each has one HTTP status, in `appliance.errors`.
 ErrorCode = Literal[
     "invalid_request",
     "context_length_exceeded",
     "model_not_found",
+    "budget_exceeded",
     "engine_crashed",
+    "frontier_error",
     "overloaded",
     "offline",
     "model_loading",
@@ -163,11 +166,13 @@ class Request:
     stream: bool = False
     include_usage: bool = False  # a last stream chunk with usage
     echo: bool = False  # /v1/completions: the prompt's text comes first
+    measure_margin: bool = False  # of the answer's tokens; not the client's to ask
     hints: Hints = field(default_factory=Hints)
 
 
-# What is said about one choice, in this order: Started, ReasoningDelta*, Delta* and ToolCallDelta*, then Finished; or
-# Failed at any point. Engines know text only: `appliance.answer_reader` finds reasoning and tool calls in it.
+# What is said about one choice, in this order: Started, ReasoningDelta*, Delta*, RefusalDelta* and ToolCallDelta*, then
+# Finished; or Failed at any point. Engines know text only: `appliance.answer_reader` finds reasoning and tool calls in
+# it. A frontier model's `Usage` comes once, before the first Finished.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,7 @@ class Started:
     queue_s: float  # from arrival in the engine to the first step that worked on it
     prompt_text: str | None = None  # with `echo`
     thinking: bool = False  # the prompt ends where the model begins to think
+    model: str | None = None  # a frontier model's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +223,30 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """A frontier model's words for why it does not answer."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of a whole request, as the provider or, where it cannot be believed, our own count has it."""
+
+    prompt_tokens: int
+    cached_tokens: int  # of them, those that the provider had ready
+    completion_tokens: int
+    reasoning_tokens: int  # of them
+    cost_usd: float | None  # None: the price is not known
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     choice: int
     reason: FinishReason
     completion_tokens: int
+    mean_margin: float | None = None  # by how much its tokens led the second likeliest, in logits; where asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,4 +257,4 @@ class Failed:
     param: str | None = None
 
 
-Event = Started | ReasoningDelta | Delta | ToolCallDelta | Finished | Failed
+Event = Started | ReasoningDelta | Delta | RefusalDelta | ToolCallDelta | Usage | Finished | Failed

@@ -18,8 +18,6 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     Strict,
     TypeAdapter,
@@ -28,6 +26,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from appliance.frontier_settings import EconomicsSettings, FrontierSettings, RoutingSettings
+from appliance.section import Names, Section
 
 ENV_PREFIX = "APPLIANCE_"
 SYSTEM_CONFIG = Path("/etc/appliance/appliance.toml")
@@ -62,14 +63,8 @@ def _origin(text: str) -> str:
     return text
 
 
-# A TOML array arrives as a list. All else is strict, so that `slots = true` is an error and not 1.
-_Names = Annotated[tuple[str, ...], Strict(strict=False)]
 _HostNames = Annotated[tuple[Annotated[str, AfterValidator(_host_name)], ...], Strict(strict=False)]
 _Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], Strict(strict=False)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ServerSettings(Section):
@@ -93,10 +88,14 @@ class ServerSettings(Section):
 class ModelsSettings(Section):
     """What is served."""
 
-    serve: _Names = Field(
+    serve: Names = Field(
         ("smollm2-135m-instruct",),
         min_length=1,
         description="catalogue names or paths of .gguf files; the first also answers as `auto` and `local`",
+    )
+
+    embedding: str | None = Field(
+        "all-minilm-l6-v2", description="the catalogue's embedding model, for routing; null: words alone decide there"
     )
 
     @model_validator(mode="after")
@@ -167,6 +166,9 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
     engine: EngineSettings = EngineSettings()
+    routing: RoutingSettings = RoutingSettings()
+    frontier: FrontierSettings = FrontierSettings()
+    economics: EconomicsSettings = EconomicsSettings()
     security: SecuritySettings = SecuritySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
@@ -374,15 +376,26 @@ def _validated(values: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
         raise _explain(error, origins) from None
 
 
+def _dotted(location: tuple[int | str, ...]) -> str:
+    """`server.port`, of whatever in a list it is; `frontier.providers[0].kind` in a list of tables."""
+    if len(location) <= 3:
+        return ".".join(map(str, location[:2]))
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
 def _explain(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     found = error.errors(include_url=False)
-    names = [".".join(str(part) for part in entry["loc"][:2]) for entry in found]
+    names = [_dotted(entry["loc"]) for entry in found]
     first, name = found[0], names[0]
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     message = message.replace("a valid tuple", "a list of names")
-    if "." in name:  # a check across a section names its keys itself
+    message = message.replace("Extra inputs are not permitted", "there is no such key")
+    # A check across a section names its keys itself; and where a key was to be named, the key itself may stand.
+    if "." in name and not name.endswith((".key", ".base_url")):
         message = f"{message}; got {first['input']!r}"
-    origin = origins.get(name) or ", ".join(sorted({at for key, at in origins.items() if key.startswith(f"{name}.")}))
+    origin = origins.get(name.partition("[")[0]) or ", ".join(
+        sorted({at for key, at in origins.items() if key.startswith(f"{name}.")})
+    )
     message = f"{message} ({origin})" if origin else message
     others = sorted(set(names[1:]) - {name})
     return ConfigError(name, message + (f". Also wrong: {', '.join(others)}" if others else ""))

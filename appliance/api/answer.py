@@ -15,25 +15,21 @@ from starlette.types import Message, Receive, Scope, Send
 from appliance.api import sse
 from appliance.api.failures import error_response
 from appliance.api.openai.serialize import Serializer
-from appliance.engines import Route
 from appliance.errors import ApplianceError
-from appliance.exchange import Exchange
-from appliance.pipeline import Pipeline
-from appliance.protocol import Event, Request, Started
+from appliance.pipeline import Pipeline, Routed
+from appliance.protocol import Event, Started
 from appliance.telemetry.access import CLIENT_CLOSED
 
 
 class Answer(Response):
     """Runs a request when the server asks for its answer."""
 
-    def __init__(
-        self, request: Request, route: Route, serializer: Serializer, pipeline: Pipeline, exchange: Exchange
-    ) -> None:
-        self._request = request
-        self._route = route
-        self._serializer = serializer
+    def __init__(self, pipeline: Pipeline, routed: Routed, serializer: Serializer) -> None:
         self._pipeline = pipeline
-        self._exchange = exchange
+        self._routed = routed
+        self._request = routed.request
+        self._exchange = routed.exchange
+        self._serializer = serializer
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,6 +43,7 @@ class Answer(Response):
         try:
             async with aclosing(self._events()) as events:
                 collected = [event async for event in events]
+            self._serializer.answered_by(self._exchange.model or "")
             body = sse.json_bytes(self._serializer.whole(collected))
             response = Response(body, headers=self._hint_headers(), media_type="application/json")
         except ApplianceError as error:
@@ -60,6 +57,8 @@ class Answer(Response):
         try:
             async with aclosing(self._events()) as events:
                 async for event in events:
+                    if not begun:  # the model is known for certain now
+                        self._serializer.answered_by(self._exchange.model or "")
                     pending += self._serializer.frames(event)
                     if isinstance(event, Started) and not begun:
                         continue
@@ -89,18 +88,22 @@ class Answer(Response):
         await send({"type": "http.response.start", "status": 200, "headers": raw})
 
     def _events(self) -> AsyncGenerator[Event, None]:
-        return self._pipeline.run(self._request, self._route, self._exchange)
+        return self._pipeline.run(self._routed)
 
     def _hint_headers(self) -> dict[str, str]:
         exchange = self._exchange
         headers = {
-            "x-appliance-route": "local",
-            "x-appliance-reason": self._route.reason,
-            "x-appliance-model": self._route.model.encode("ascii", "replace").decode(),
+            "x-appliance-route": exchange.route or "",
+            "x-appliance-reason": exchange.reason or "",
+            "x-appliance-model": (exchange.model or "").encode("ascii", "replace").decode(),
             "x-appliance-queue-ms": f"{(exchange.queue_s or 0.0) * 1000:.0f}",
         }
         if exchange.step is not None:
             headers["x-appliance-step"] = exchange.step
+        if exchange.degraded:
+            headers["x-appliance-degraded"] = "true"
+        if exchange.cost_usd is not None:
+            headers["x-appliance-cost-usd"] = f"{exchange.cost_usd:.8f}".rstrip("0").rstrip(".")
         return headers
 
 

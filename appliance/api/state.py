@@ -7,10 +7,14 @@ from starlette.requests import Request
 
 from appliance.engines import Engines
 from appliance.exchange import Exchange
+from appliance.ledger import Ledger
+from appliance.offline import OfflineSwitch
 from appliance.pipeline import Pipeline
+from appliance.security.auth import Principal
 from appliance.security.body import BodyLimits, read_json
 from appliance.settings import Loaded
 from appliance.telemetry.metrics import Metrics
+from fallback import Frontier
 
 
 @dataclass(slots=True)
@@ -19,6 +23,9 @@ class DaemonState:
     engines: Engines
     pipeline: Pipeline
     metrics: Metrics
+    frontier: Frontier
+    ledger: Ledger
+    offline: OfflineSwitch
     body_limits: BodyLimits
     started_s: float = field(default_factory=time.monotonic)
     draining: bool = False  # stopping: requests in flight finish, no new one should come
@@ -36,6 +43,11 @@ def daemon(request: Request) -> DaemonState:
 def exchange(request: Request) -> Exchange:
     noted: Exchange = request.scope["state"]["exchange"]
     return noted
+
+
+def principal(request: Request) -> Principal:
+    asker: Principal = request.scope["state"]["principal"]
+    return asker
 
 
 async def json_body(request: Request) -> dict[str, object]:

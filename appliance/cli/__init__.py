@@ -63,7 +63,9 @@ class Context:
 
     @property
     def offline(self) -> bool:
-        return self.settings().server.offline
+        from appliance.offline import OfflineSwitch  # noqa: PLC0415 - slow to import, and --help needs none of it
+
+        return OfflineSwitch(self.state_dir, pinned=self.settings().server.offline).is_on
 
 
 app = typer.Typer(
@@ -108,8 +110,13 @@ _COMMANDS = {
     "status": "status",
     "chat": "chat",
     "doctor": "doctor",
+    "route": "route",
 }
-_GROUPS = {"keys": "Make, list and revoke API keys.", "config": "Show and check the configuration."}
+_GROUPS = {
+    "keys": "Make, list and revoke API keys.",
+    "config": "Show and check the configuration.",
+    "offline": "Go offline, or back.",
+}
 
 
 def _register() -> None:

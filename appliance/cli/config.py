@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import typer
+from pydantic import BaseModel
 
 app = typer.Typer(help="Show and check the configuration.", no_args_is_help=True)
 
@@ -35,10 +36,18 @@ def check(ctx: typer.Context) -> None:
 
     The exit code is 78 if anything is.
     """
+    from appliance.frontier_setup import prices_of  # noqa: PLC0415 - slow to import
+
     loaded = ctx.obj.loaded
+    prices_of(loaded.settings)
     typer.echo(f"good: {loaded.path or 'no configuration file; defaults and the environment'}")
 
 
 def _toml(value: Any) -> str:
-    """JSON writes strings, numbers, booleans and arrays of them as TOML does."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """JSON writes strings, numbers and booleans as TOML does; what is null is left out."""
+    if isinstance(value, BaseModel):
+        pairs = ((name, getattr(value, name)) for name in type(value).model_fields)
+        return "{ " + ", ".join(f"{name} = {_toml(item)}" for name, item in pairs if item is not None) + " }"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -13,6 +13,10 @@ from appliance.cli import CommandError
 CONNECT_TIMEOUT_S = 5.0
 
 
+class NoDaemon(CommandError):
+    """Nothing listens there."""
+
+
 @contextmanager
 def connected(url: str, timeout_s: float | None = 30.0) -> Iterator[httpx.Client]:
     """A client for the daemon at `url`. HTTP's failures inside come out as `CommandError`."""
@@ -24,7 +28,7 @@ def connected(url: str, timeout_s: float | None = 30.0) -> Iterator[httpx.Client
         with httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False) as client:
             yield client
     except (httpx.ConnectError, httpx.ConnectTimeout):
-        raise CommandError(
+        raise NoDaemon(
             f"no daemon answers at {url}. Start it with `appliance serve` (or `make serve`), or name another with --url"
         ) from None
     except httpx.TimeoutException:

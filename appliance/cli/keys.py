@@ -8,10 +8,11 @@ import sys
 import time
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
+from appliance.protocol import Private
 from appliance.security.keys import ALL_SCOPES, KeyRecord, KeyStore, KeyStoreError
 
 FILE_NAME = "keys.db"
@@ -27,6 +28,15 @@ class ScopeName(StrEnum):
     METRICS = "metrics"
 
 
+class RedactName(StrEnum):
+    """`Private`, likewise."""
+
+    SECRET = "secret"  # noqa: S105 - the name of a pattern
+    EMAIL = "email"
+    PHONE = "phone"
+    CARD = "card"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -40,6 +50,11 @@ def create(
     ] = None,
     rpm: Annotated[int | None, typer.Option(min=1, help="Requests a minute.")] = None,
     concurrent: Annotated[int | None, typer.Option(min=1, help="Requests at a time.")] = None,
+    local_only: Annotated[bool, typer.Option("--local-only", help="Its requests never leave this machine.")] = False,
+    redact: Annotated[
+        list[RedactName] | None,
+        typer.Option(help="Taken out of its requests when they leave this machine; repeat for several."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a key and print its secret, once."""
@@ -47,7 +62,14 @@ def create(
         raise _failure(KeyStoreError("standard output is closed, so nobody would see the secret; no key was made"))
     scopes = frozenset(known for known in ALL_SCOPES if known in (scope or [ScopeName.INFER]))
     try:
-        record, secret = _store(ctx).create(name, scopes, requests_per_minute=rpm, max_concurrent=concurrent)
+        record, secret = _store(ctx).create(
+            name,
+            scopes,
+            requests_per_minute=rpm,
+            max_concurrent=concurrent,
+            local_only=local_only,
+            redact=frozenset(pattern for pattern in get_args(Private) if pattern in (redact or ())),
+        )
     except KeyStoreError as error:
         raise _failure(error) from None
     shown = secret.get_secret_value()
@@ -75,7 +97,7 @@ def list_(ctx: typer.Context, *, as_json: Json = False) -> None:
     if not records:
         _explain("No key was made yet: whoever can reach the daemon's loopback address may use it.")
         return
-    rows = [("ID", "NAME", "SCOPES", "RPM", "CONCURRENT", "CREATED", "REVOKED")]
+    rows = [("ID", "NAME", "SCOPES", "RPM", "CONCURRENT", "EGRESS", "CREATED", "REVOKED")]
     rows += [
         (
             record.id,
@@ -83,6 +105,7 @@ def list_(ctx: typer.Context, *, as_json: Json = False) -> None:
             _scopes(record),
             _or_dash(record.requests_per_minute),
             _or_dash(record.max_concurrent),
+            _egress(record),
             _time(record.created_at) or "-",
             _time(record.revoked_at) or "-",
         )
@@ -130,6 +153,8 @@ def _as_json(record: KeyRecord) -> dict[str, Any]:
         "scopes": sorted(record.scopes),
         "requests_per_minute": record.requests_per_minute,
         "max_concurrent": record.max_concurrent,
+        "local_only": record.local_only,
+        "redact": sorted(record.redact),
         "created_at": _time(record.created_at),
         "revoked_at": _time(record.revoked_at),
     }
@@ -137,6 +162,13 @@ def _as_json(record: KeyRecord) -> dict[str, Any]:
 
 def _scopes(record: KeyRecord) -> str:
     return ",".join(sorted(record.scopes))
+
+
+def _egress(record: KeyRecord) -> str:
+    """What may be done with its requests outside."""
+    if record.local_only:
+        return "never"
+    return "without " + ",".join(sorted(record.redact)) if record.redact else "-"
 
 
 def _or_dash(limit: int | None) -> str:

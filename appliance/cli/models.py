@@ -46,7 +46,8 @@ def pull(
     if bool(names) == configured:
         raise typer.BadParameter("say which models to pull: either names, or --configured", param_hint="NAME")
     store = _store(ctx)
-    wanted = list(ctx.obj.settings().models.serve) if configured else names or []
+    served = ctx.obj.settings().models
+    wanted = [*served.serve, *filter(None, [served.embedding])] if configured else names or []
     try:
         for name in wanted:
             _pull(store, name, in_place=configured)

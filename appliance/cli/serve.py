@@ -26,6 +26,7 @@ def serve(
 ) -> None:
     """Serve the models until stopped."""
     from appliance.engines import Engines  # noqa: PLC0415 - only the daemon needs it
+    from appliance.frontier_setup import prices_of  # noqa: PLC0415 - only the daemon needs it
     from appliance.security.keys import KeyStore, KeyStoreError  # noqa: PLC0415 - only the daemon needs it
     from appliance.service.daemon import run  # noqa: PLC0415 - only the daemon needs it
     from appliance.settings import load  # noqa: PLC0415 - only the daemon needs it
@@ -41,20 +42,21 @@ def serve(
     loaded = configured()
     logs.configure(loaded.settings.telemetry.log_format, loaded.settings.telemetry.log_level)
     state_dir: Path = ctx.obj.state_dir
-    models = [_model(name, state_dir, loaded) for name in loaded.settings.models.serve]
+    models = [_model(name, state_dir) for name in loaded.settings.models.serve]
     keys = KeyStore(state_dir / "keys.db", time.time)
+    prices_of(loaded.settings)  # better now than when the first request is to be paid for
     try:
-        run(loaded, lambda: Engines(models, loaded.settings.engine), keys, configured)
+        run(loaded, lambda: Engines(models, loaded.settings.engine), keys, configured, state_dir)
     except KeyStoreError as error:
         raise CommandError(str(error)) from error
 
 
-def _model(name: str, state_dir: Path, loaded: "Loaded") -> "ServedModel":
+def _model(name: str, state_dir: Path) -> "ServedModel":
     from appliance.engines import served_model  # noqa: PLC0415 - only the daemon needs it
     from appliance.settings import ConfigError  # noqa: PLC0415 - only the daemon needs it
     from runtimes.models import ModelStore  # noqa: PLC0415 - only the daemon needs it
 
-    store = ModelStore(state_dir / "models", offline=loaded.settings.server.offline)
+    store = ModelStore(state_dir / "models", offline=True)  # nothing is fetched here
     if name.endswith(".gguf") or "/" in name:
         path = Path(name).expanduser()
         if not path.is_file():

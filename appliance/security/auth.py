@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from appliance.errors import Forbidden, InvalidApiKey
+from appliance.protocol import Private
 from appliance.security.headers import Headers, values
 from appliance.security.keys import ALL_SCOPES, KeyRecord, KeyScope
 
@@ -21,6 +22,8 @@ class Principal:
     scopes: frozenset[KeyScope]
     requests_per_minute: int | None = None  # None: the daemon's default
     max_concurrent: int | None = None
+    local_only: bool = False
+    redact: frozenset[Private] = frozenset()
 
 
 LOCAL: Final = Principal("local", "local", ALL_SCOPES)
@@ -99,7 +102,15 @@ def authorize(
         raise Forbidden(
             f"The key {record.name!r} has the scope {_either(record.scopes)}; this path needs {_either(needs.scopes)}."
         )
-    return Principal(record.id, record.name, record.scopes, record.requests_per_minute, record.max_concurrent)
+    return Principal(
+        id=record.id,
+        name=record.name,
+        scopes=record.scopes,
+        requests_per_minute=record.requests_per_minute,
+        max_concurrent=record.max_concurrent,
+        local_only=record.local_only,
+        redact=record.redact,
+    )
 
 
 def _either(scopes: frozenset[KeyScope]) -> str:

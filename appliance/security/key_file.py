@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 READ_BUSY_TIMEOUT_MS = 250  # in WAL mode a reader waits only while another process recovers or closes the log
 
 _SCHEMA = """
@@ -24,9 +24,16 @@ CREATE TABLE keys (
     requests_per_minute INTEGER,
     max_concurrent INTEGER,
     created_at REAL NOT NULL,
-    revoked_at REAL
+    revoked_at REAL,
+    local_only INTEGER NOT NULL DEFAULT 0,
+    redact TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE UNIQUE INDEX active_name ON keys (name) WHERE revoked_at IS NULL;
+"""
+
+_FROM_1_TO_2 = """
+ALTER TABLE keys ADD COLUMN local_only INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE keys ADD COLUMN redact TEXT NOT NULL DEFAULT '';
 """
 
 
@@ -77,11 +84,25 @@ def open_checked(path: Path) -> apsw.Connection:
     db = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         db.set_busy_timeout(READ_BUSY_TIMEOUT_MS)
+        if db.pragma("user_version") == 1:
+            _bring_up_to_date(db)
         _check_integrity(db)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _bring_up_to_date(db: apsw.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if db.pragma("user_version") == 1:  # another process may have been faster
+            db.execute(_FROM_1_TO_2)
+            db.pragma("user_version", 2)
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 def _check_integrity(db: apsw.Connection) -> None:

@@ -23,6 +23,7 @@ from typing import Final, Literal, get_args
 import apsw
 from pydantic import SecretStr
 
+from appliance.protocol import Private
 from appliance.security import key_file
 
 KeyScope = Literal["infer", "admin", "metrics"]
@@ -50,6 +51,8 @@ class KeyRecord:
     max_concurrent: int | None
     created_at: float  # Unix seconds, as is `revoked_at`
     revoked_at: float | None = None
+    local_only: bool = False  # its requests never leave this machine
+    redact: frozenset[Private] = frozenset()  # what is taken out of requests that leave it
 
 
 class KeyStore:
@@ -107,6 +110,8 @@ class KeyStore:
         *,
         requests_per_minute: int | None = None,
         max_concurrent: int | None = None,
+        local_only: bool = False,
+        redact: frozenset[Private] = frozenset(),
     ) -> tuple[KeyRecord, SecretStr]:
         """A new key and its secret, which cannot be shown again. Raises `KeyStoreError` for what cannot be."""
         _check_name(name)
@@ -123,11 +128,13 @@ class KeyStore:
             requests_per_minute=requests_per_minute,
             max_concurrent=max_concurrent,
             created_at=self._clock(),
+            local_only=local_only,
+            redact=redact,
         )
         with self._writing(create=True) as db:
             try:
                 db.execute(
-                    "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
+                    "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)",
                     (
                         record.id,
                         name,
@@ -136,6 +143,8 @@ class KeyStore:
                         requests_per_minute,
                         max_concurrent,
                         record.created_at,
+                        int(local_only),
+                        ",".join(sorted(redact)),
                     ),
                 )
             except apsw.ConstraintError:
@@ -238,14 +247,24 @@ def _read(db: apsw.Connection) -> tuple[tuple[KeyRecord, ...], tuple[tuple[bytes
     records: list[KeyRecord] = []
     active: list[tuple[bytes, KeyRecord]] = []
     rows = db.execute(
-        "SELECT digest, id, name, scopes, requests_per_minute, max_concurrent, created_at, revoked_at"
-        " FROM keys ORDER BY created_at, rowid"
+        "SELECT digest, id, name, scopes, requests_per_minute, max_concurrent, created_at, revoked_at, local_only,"
+        " redact FROM keys ORDER BY created_at, rowid"
     )
-    for digest, id_, name, scopes, requests_per_minute, max_concurrent, created_at, revoked_at in rows:
+    for digest, id_, name, scopes, rpm, max_concurrent, created_at, revoked_at, local_only, redact in rows:
         known: frozenset[KeyScope] = frozenset(scope for scope in ALL_SCOPES if scope in scopes.split(","))
         if len(known) != len(scopes.split(",")):
             raise ValueError(f"key {id_} has unknown scopes {scopes!r}")
-        record = KeyRecord(id_, name, known, requests_per_minute, max_concurrent, created_at, revoked_at)
+        record = KeyRecord(
+            id=id_,
+            name=name,
+            scopes=known,
+            requests_per_minute=rpm,
+            max_concurrent=max_concurrent,
+            created_at=created_at,
+            revoked_at=revoked_at,
+            local_only=bool(local_only),
+            redact=frozenset(pattern for pattern in get_args(Private) if pattern in redact.split(",")),
+        )
         records.append(record)
         if revoked_at is None:
             active.append((digest, record))

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 
@@ -33,10 +34,12 @@ class _Server(uvicorn.Server):
 
 
 class Daemon:
-    def __init__(self, loaded: Loaded, engines: Engines, keys: KeyStore, reload: Callable[[], Loaded]) -> None:
+    def __init__(
+        self, loaded: Loaded, engines: Engines, keys: KeyStore, reload: Callable[[], Loaded], state_dir: Path
+    ) -> None:
         self._settings = loaded.settings
         self._engines = engines
-        self._application = Application(loaded, engines, keys)
+        self._application = Application(loaded, engines, keys, state_dir)
         self._reload = reload
         self._notifier = Notifier.from_environment(os.environ)
         self._stopping = asyncio.Event()
@@ -54,6 +57,7 @@ class Daemon:
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         self._engines.start()
+        self._application.start()
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         log.info("listening", url=url, models=",".join(self._engines.supervisors))
@@ -113,6 +117,7 @@ class Daemon:
         await asyncio.wait({serving}, timeout=drain_s)
         await self._engines.stop()
         await serving
+        await self._application.close()
         log.info("stopped")
 
     def _on_reload(self) -> None:
@@ -125,11 +130,13 @@ class Daemon:
         self._notifier.ready()
 
 
-def run(loaded: Loaded, engines: Callable[[], Engines], keys: KeyStore, reload: Callable[[], Loaded]) -> None:
+def run(
+    loaded: Loaded, engines: Callable[[], Engines], keys: KeyStore, reload: Callable[[], Loaded], state_dir: Path
+) -> None:
     """Blocks until the daemon has stopped. `engines` is called inside its event loop."""
 
     async def main() -> None:
-        await Daemon(loaded, engines(), keys, reload).run()
+        await Daemon(loaded, engines(), keys, reload, state_dir).run()
 
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(main())

@@ -69,6 +69,8 @@ class AccessMiddleware:
                 "prompt_tokens": exchange.prompt_tokens or None,
                 "cached_tokens": exchange.cached_tokens or None,
                 "completion_tokens": exchange.completion_tokens or None,
+                "cost_usd": exchange.cost_usd,
+                "degraded": exchange.degraded or None,
                 "finish": ",".join(sorted(set(exchange.finish_reasons))) or None,
             }
         )

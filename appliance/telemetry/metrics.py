@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from appliance import __version__
 from appliance.exchange import Exchange
+from fallback import AttemptRecord
 from runtimes.supervisor import Status
 
 # vLLM's buckets, seconds.
@@ -43,6 +44,13 @@ class Metrics:
             "appliance_http_responses", "Answers by status; 499: the client left first.", ["status"],
             registry=self._registry,
         )  # fmt: skip
+        self._attempts = Counter(
+            "appliance_frontier_attempts", "Tries at a provider.", ["provider", "outcome"], registry=self._registry
+        )
+        self._cost = Counter(
+            "appliance_frontier_cost_usd", "What providers have cost, where the price is known.", ["provider"],
+            registry=self._registry,
+        )  # fmt: skip
         self.connections = Gauge(
             "appliance_http_requests_in_flight", "Requests being answered.", registry=self._registry
         )
@@ -56,10 +64,15 @@ class Metrics:
             series = self._inter_token_of[model] = self._inter_token.labels(model)
         series.observe(seconds)
 
+    def frontier_attempt(self, attempt: AttemptRecord) -> None:
+        self._attempts.labels(attempt.provider, attempt.outcome).inc()
+        if attempt.cost_usd:
+            self._cost.labels(attempt.provider).inc(attempt.cost_usd)
+
     def finished(self, exchange: Exchange, seconds: float) -> None:
         """An HTTP exchange has ended."""
         self._responses.labels(str(exchange.status)).inc()
-        if exchange.model is None or exchange.queue_s is None:  # it never reached an engine
+        if exchange.model is None or exchange.queue_s is None:  # no engine has begun with it
             return
         self._queue.labels(exchange.model).observe(exchange.queue_s)
         self._prompt.labels(exchange.model).observe(exchange.prompt_tokens)

@@ -39,6 +39,12 @@ class CellLedger:
     def extend(self, sequence: int, n_tokens: int) -> None:
         if n_tokens > self.free:
             raise ValueError(f"{n_tokens} cells wanted, {self.free} free")
+        if n_tokens == 1:  # each step of each stream: arrays would take longer
+            self.free -= 1
+            cell = int(self._free[self.free])
+            self._references[cell] = 1
+            self._cells.setdefault(sequence, array("i")).append(cell)
+            return
         taken = self._free[self.free - n_tokens : self.free]
         self.free -= n_tokens
         self._references[taken] = 1

@@ -241,6 +241,7 @@ class Engine:
         except ConstraintError as error:
             return [Failed(sequence.choice, "invalid_request", str(error))]
         logprob = None
+        sequence.measure(logits)
         if job.logprobs is not None:
             logprob = token_logprob(logits, token, job.logprobs, self._token_bytes)
         sequence.tokens.append(token)
@@ -288,7 +289,7 @@ class Engine:
 
     def _end(self, sequence: Sequence, shown: str, reason: FinishReason, *, everything: bool) -> list[Event]:
         delta: Delta | None = sequence.release(shown, everything=everything)
-        end = Finished(sequence.choice, reason, sequence.generated)
+        end = Finished(sequence.choice, reason, sequence.generated, sequence.mean_margin)
         return [delta, end] if delta else [end]
 
     def _leave(self, sequence: Sequence) -> None:

@@ -45,7 +45,7 @@ class Sampler:
         if self._seen is not None:
             self._seen[prompt] = True
         self._penalized = sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
-        self._plain = not (repeats or self._penalized or len(self._bias) or len(self._forbidden))
+        self._unchanged = not (repeats or self._penalized or len(self._bias))  # but for what is forbidden
 
     def draw(self, logits: Logits, *, may_end: bool, allowed: Allowed | None = None) -> int:
         """One token from `logits` (shape: n_vocab), which are left as they are.
@@ -53,10 +53,15 @@ class Sampler:
         `may_end` lifts the ban on end tokens; of others than the `allowed` ones none is drawn. Raises `BackendError`
         when the model gave no usable number.
         """
-        adjusted = logits if self._plain else self._adjust(logits, may_end=may_end)
+        adjusted = logits if self._unchanged else self._adjust(logits)
+        best = int(adjusted.argmax())
+        if not may_end and len(self._forbidden) and (not self._greedy or best in self._forbidden):
+            adjusted = adjusted.copy() if adjusted is logits else adjusted
+            adjusted[self._forbidden] = -np.inf
+            best = int(adjusted.argmax())
         if allowed is not None:
             adjusted = np.where(allowed, adjusted, np.float32(-np.inf))
-        best = int(adjusted.argmax())
+            best = int(adjusted.argmax())
         if not np.isfinite(adjusted[best]):
             raise BackendError("the model produced logits that are not numbers")
         token = best if self._greedy else self._random_draw(adjusted, float(adjusted[best]))
@@ -66,7 +71,7 @@ class Sampler:
             self._seen[token] = True
         return token
 
-    def _adjust(self, logits: Logits, *, may_end: bool) -> Logits:
+    def _adjust(self, logits: Logits) -> Logits:
         adjusted = logits.copy()
         sampling = self._sampling
         if len(self._bias):
@@ -79,8 +84,6 @@ class Sampler:
             tokens = np.fromiter(self._counts.keys(), np.int64, len(self._counts))
             counts = np.fromiter(self._counts.values(), np.float32, len(self._counts))
             adjusted[tokens] -= sampling.presence_penalty + sampling.frequency_penalty * counts
-        if not may_end:
-            adjusted[self._forbidden] = -np.inf
         return adjusted
 
     def _random_draw(self, logits: Logits, highest: float) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from appliance.protocol import Delta, Sampling, Stopping, TokenLogprob
-from runtimes.contracts import Allowed, TokenArray, TokenConstraint
+from runtimes.contracts import Allowed, Logits, TokenArray, TokenConstraint
 from runtimes.engine.detokenizer import Detokenizer
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.stop_matcher import StopMatcher
@@ -32,6 +32,7 @@ class Job:
     stops_until: str | None = None  # from this text on stop strings have no say; "": at once; None: always
     thinking: Thinking | None = None
     marks: Mapping[int, bytes] = field(default_factory=dict)  # control tokens that are shown, as these bytes
+    measure_margin: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +56,7 @@ class Sequence:
     # Tokens whose text is not out yet: (where their text begins, log-probability), in characters of the answer.
     held: list[tuple[int, TokenLogprob | None]] = field(default_factory=list)
     seen_characters: int = 0
+    margins: float = 0.0  # of its generated tokens, summed, in logits
     shown_characters: int = 0
     _token_array: TokenArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
@@ -65,6 +67,11 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.job.prompt)
+
+    @property
+    def mean_margin(self) -> float | None:
+        """By how much its tokens led the second likeliest; None: that was not asked for."""
+        return self.margins / self.generated if self.job.measure_margin and self.generated else None
 
     @property
     def bound(self) -> bool:
@@ -81,6 +88,12 @@ class Sequence:
     def decoding(self) -> bool:
         """Whether all but its newest token are computed, so that one row makes the next token."""
         return self.computed == len(self.tokens) - 1 and self.generated > 0
+
+    def measure(self, logits: Logits) -> None:
+        """Notes by how much the likeliest token leads, if that was asked for."""
+        if self.job.measure_margin:
+            second, first = np.partition(logits, -2)[-2:]
+            self.margins += float(first - second)
 
     def mark(self, token: int) -> bytes:
         """How a control token is shown that tells whoever reads what kind of text this is."""

@@ -50,6 +50,8 @@ class LlamaCppBackend:
         self._memory = lib.llama_get_memory(self._context)
         self._vocabulary = Vocabulary(lib.llama_model_get_vocab(self._model))
         self._batch = _Batch(self._batch_tokens)
+        self._logits: Logits = np.empty((0, 0), dtype=np.float32)  # a view of the last that llama.cpp gave
+        self._logits_place = (0, 0)  # address, rows
         self._info = self._describe(options, max_sequences)
 
     @property
@@ -70,7 +72,10 @@ class LlamaCppBackend:
         logits = lib.llama_get_logits(self._context)  # of the rows that asked, in their order, without gaps
         if not logits:
             raise BackendError("llama.cpp gave no logits")
-        return np.ctypeslib.as_array(logits, (wanted, n_vocab))
+        place = ctypes.addressof(logits.contents), wanted
+        if place != self._logits_place:  # as a rule where they were: to look at them anew takes 50 us, a step 8,000
+            self._logits, self._logits_place = np.ctypeslib.as_array(logits, (wanted, n_vocab)), place
+        return self._logits
 
     def fork(self, source: int, target: int, n_tokens: int) -> None:
         lib.llama_memory_seq_cp(self._memory, source, target, 0, n_tokens)

@@ -6,13 +6,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from runtimes.worker.messages import LENGTH, MAX_FRAME_BYTES, decode
+from runtimes.worker import messages
+from runtimes.worker.messages import LENGTH, MAX_FRAME_BYTES
 
 
 class Frames(asyncio.Protocol):
-    """What comes before `deliver` is called waits for it. A peer that sends what is no message is cut off."""
+    """What comes before `deliver` is called waits for it. A peer that sends what is no message is cut off.
 
-    def __init__(self) -> None:
+    `decode` raises `ValueError` for a frame's body that is none.
+    """
+
+    def __init__(self, decode: Callable[[bytes], Any] = messages.decode) -> None:
+        self._decode = decode
         self._buffer = bytearray()
         self._early: deque[Any] = deque()
         self._take: Callable[[Any], None] = self._early.append
@@ -39,7 +44,7 @@ class Frames(asyncio.Protocol):
             if end - start < length:
                 break
             try:
-                message = decode(bytes(self._buffer[start : start + length]))
+                message = self._decode(bytes(self._buffer[start : start + length]))
             except ValueError:
                 self._cut_off()
                 return

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runtimes.supervisor.frames import Frames
-from runtimes.worker.messages import encode
+from runtimes.worker import messages
 
 LAST_WORDS = 20  # lines of a worker's stderr to explain its death with
 # What a worker may know of the daemon's environment: where its libraries and devices are, and no more.
@@ -26,23 +26,33 @@ class WorkerProcess:
         process: asyncio.subprocess.Process,
         transport: asyncio.Transport,
         frames: Frames,
+        encode: Callable[[object], bytes] = messages.encode,
     ) -> None:
         self._process = process
         self._transport = transport
         self._frames = frames
+        self._encode = encode
         self._out_of_memory_kills = _out_of_memory_kills()  # so far
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._stderr_task = asyncio.create_task(self._follow_stderr())
 
     @classmethod
-    async def start(cls, environ: Mapping[str, str]) -> "WorkerProcess":
+    async def start(
+        cls,
+        environ: Mapping[str, str],
+        module: str = "runtimes.worker",
+        *,
+        encode: Callable[[object], bytes] = messages.encode,
+        decode: Callable[[bytes], Any] = messages.decode,
+    ) -> "WorkerProcess":
+        """Runs `python -m MODULE FD`, which speaks what `encode` makes and `decode` reads. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",  # the working directory is no place to import from
                 "-m",
-                "runtimes.worker",
+                module,
                 str(theirs.fileno()),
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -60,8 +70,13 @@ class WorkerProcess:
         finally:
             theirs.close()
         ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        transport, frames = await asyncio.get_running_loop().create_connection(Frames, sock=ours)
-        return cls(process, transport, frames)
+        try:
+            transport, frames = await asyncio.get_running_loop().create_connection(lambda: Frames(decode), sock=ours)
+        except BaseException:  # whoever wanted it has left
+            process.kill()
+            await process.wait()
+            raise
+        return cls(process, transport, frames, encode)
 
     @property
     def pid(self) -> int:
@@ -70,7 +85,7 @@ class WorkerProcess:
     def send(self, message: object) -> None:
         """Queues a message. A worker that is gone loses it: the supervisor hears of the death by `deliver`."""
         if not self._transport.is_closing():
-            self._transport.write(encode(message))
+            self._transport.write(self._encode(message))
 
     async def first_message(self) -> Any | None:
         """What the worker says first; None when it has closed the socket, or sends what is no message."""

@@ -46,6 +46,7 @@ class Generate:
     tool_use: ToolUse | None = None
     reasoning: Reasoning = field(default_factory=Reasoning)
     echo: bool = False
+    measure_margin: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,7 @@ class Worker:
                 stops_until=prompts.stops_until(command.constraint, command.tool_use),
                 thinking=ready.thinking,
                 marks=prompts.marks(prompt, command.tool_use),
+                measure_margin=command.measure_margin,
             )
             for i, (prompt, ready) in enumerate(zip(command.prompts, prepared, strict=True))
         )

@@ -36,6 +36,7 @@ OPERATIONS = [
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/admin/v1/status"),
+    ("PUT", "/admin/v1/offline"),
 ]
 LIMITS = ("max_tokens", "max_completion_tokens")
 

@@ -113,8 +113,24 @@ def test_a_directory_that_others_could_write_to_is_closed_to_them(store: KeyStor
 def test_a_store_is_in_wal_mode_and_carries_its_schema_version(store: KeyStore, path: Path) -> None:
     _secret(store)
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    assert (db.pragma("journal_mode"), db.pragma("user_version")) == ("wal", 1)
+    assert (db.pragma("journal_mode"), db.pragma("user_version")) == ("wal", 2)
     db.close()
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date_and_keeps_its_keys(
+    open_store: Callable[[], KeyStore], path: Path
+) -> None:
+    secret = _secret(open_store())
+    db = apsw.Connection(str(path))
+    db.execute("ALTER TABLE keys DROP COLUMN local_only; ALTER TABLE keys DROP COLUMN redact; PRAGMA user_version = 1")
+    db.close()
+    store = open_store()
+    record = store.authenticate(secret)
+    assert record is not None
+    assert (record.local_only, record.redact) == (False, frozenset())
+    store.create("private", frozenset({"infer"}), local_only=True, redact=frozenset({"email", "card"}))
+    kept = next(key for key in open_store().list() if key.name == "private")
+    assert (kept.local_only, kept.redact) == (True, frozenset({"email", "card"}))
 
 
 def test_a_revoked_key_is_refused_but_still_listed(store: KeyStore) -> None:
@@ -212,7 +228,7 @@ def _damage_half(path: Path) -> None:
 
 def _damage_schema(path: Path) -> None:
     db = apsw.Connection(str(path))
-    db.execute("PRAGMA user_version = 2")
+    db.execute("PRAGMA user_version = 99")
     db.close()
 
 

@@ -199,8 +199,10 @@ CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": [user([{"text": "x"}])]}, "messages[0].content[0]"),
     (
         {"messages": [user([text("x"), {"type": "image_url", "image_url": {"url": "data:,"}}])]},
-        "messages[0].content[1]",
+        "messages[0].content[1].image_url.url",
     ),
+    ({"messages": [user([{"type": "image_url"}])]}, "messages[0].content[0].image_url"),
+    ({"messages": [user([{"type": "image_url", "image_url": {"url": 1}}])]}, "messages[0].content[0].image_url.url"),
     ({"messages": [user([{"type": "input_audio", "input_audio": {}}])]}, "messages[0].content[0]"),
     ({"messages": [user([{"type": "file", "file": {}}])]}, "messages[0].content[0]"),
     ({"messages": [user([{"type": "refusal", "refusal": "x"}])]}, "messages[0].content[0]"),
@@ -403,11 +405,8 @@ def test_what_is_required_must_be_there(field: str) -> None:
         ({"stop": ["a"] * 17}, "'stop' must have at most 16 items, not 17."),
         ({"messages": [user("x", nmae="a")]}, "'messages[0].nmae' is not a known field. Did you mean 'name'?"),
         (
-            {"messages": [user([{"type": "image_url"}])]},
-            (
-                "'messages[0].content[0]' must be a part of type 'text': the local models read text, not images, "
-                "audio or files."
-            ),
+            {"messages": [user([{"type": "input_audio"}])]},
+            "'messages[0].content[0]' must be a part of type 'text' or 'image_url': audio and files are not read.",
         ),
         (
             {"max_tokens": 5, "max_completion_tokens": 6},

@@ -1,18 +1,18 @@
 """Chat messages as OpenAI writes them, and the prompt that they make.
 
-Text only: the local models read nothing else, so other parts are refused where they stand. Any role may come
-anywhere in the list; order is the chat template's matter.
+The local models read text only. A user's images are taken all the same, since a frontier model may answer; other parts
+are refused where they stand. Any role may come anywhere in the list; order is the chat template's matter.
 """
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Tag, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, WithJsonSchema, field_validator
 from pydantic_core.core_schema import ValidationInfo
 
 from appliance.api.openai.field_support import ignored, refuse_unless_null, refused
 from appliance.api.openai.validation import Body, Text, branch, branch_by, refuse
-from appliance.protocol import Message, Part, TextPart, ToolCall
+from appliance.protocol import ImagePart, Message, Part, TextPart, ToolCall
 
 MAX_MESSAGES = 2048  # as OpenAI's
 MAX_PARTS = 1024  # of one message
@@ -20,6 +20,8 @@ MAX_TOOL_CALLS = 128  # of one message
 MAX_ITEMS = 8192  # parts and tool calls of all messages: they take 50 ms, in which nothing else is served
 
 _TEXT_ONLY = "must be a part of type 'text': the local models read text, not images, audio or files."
+_TEXT_OR_IMAGE = "must be a part of type 'text' or 'image_url': audio and files are not read."
+_IMAGE_SCHEMES = ("data:image/", "https://", "http://")
 
 
 class TextContentPart(Body):
@@ -33,12 +35,37 @@ class RefusalContentPart(Body):
     refusal: Text
 
 
+def _image_url(value: str) -> str:
+    if not value.startswith(_IMAGE_SCHEMES):
+        raise refuse("must be an http(s) address or a data URL of an image.")
+    return value
+
+
+class ImageUrl(Body):
+    url: Annotated[
+        Text,
+        AfterValidator(_image_url),
+        WithJsonSchema({"type": "string", "pattern": "^(data:image/|https://|http://)"}),
+    ]
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ImageContentPart(Body):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
 def _part_type(value: Any) -> str | None:
     return value["type"] if isinstance(value, dict) and value.get("type") in ("text", "refusal") else None
 
 
 def _text_part_type(value: Any) -> str | None:
     return "text" if _part_type(value) == "text" else None
+
+
+def _user_part_type(value: Any) -> str | None:
+    is_image = isinstance(value, dict) and value.get("type") == "image_url"
+    return "image_url" if is_image else _text_part_type(value)
 
 
 def _content_shape(value: Any) -> str | None:
@@ -59,6 +86,15 @@ Content = Annotated[
 AnswerContent = Annotated[
     Annotated[Text, Tag(branch("text"))]
     | Annotated[list[_AnswerPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True), Tag(branch("parts"))],
+    branch_by(_content_shape, _WRONG_CONTENT),
+]
+_UserPart = Annotated[
+    Annotated[TextContentPart, Tag(branch("text"))] | Annotated[ImageContentPart, Tag(branch("image_url"))],
+    branch_by(_user_part_type, _TEXT_OR_IMAGE),
+]
+UserContent = Annotated[
+    Annotated[Text, Tag(branch("text"))]
+    | Annotated[list[_UserPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True), Tag(branch("parts"))],
     branch_by(_content_shape, _WRONG_CONTENT),
 ]
 Name = Annotated[Text, Field(min_length=1, max_length=64)]
@@ -96,7 +132,7 @@ class InstructionMessage(Body):
 
 class UserMessage(Body):
     role: Literal["user"]
-    content: Content | None
+    content: UserContent | None
     name: Name | None = None
 
 
@@ -197,13 +233,20 @@ def _message(message: AnyMessage) -> Message:
             return Message(message.role, content, message.name)
 
 
-def _parts(content: str | Sequence[TextContentPart | RefusalContentPart] | None) -> tuple[Part, ...]:
+def _parts(content: str | Sequence[TextContentPart | RefusalContentPart | ImageContentPart] | None) -> tuple[Part, ...]:
     """Null, "" and parts without text are all the empty tuple."""
     if content is None:
         return ()
-    texts = (
-        [content]
-        if isinstance(content, str)
-        else [part.text if isinstance(part, TextContentPart) else part.refusal for part in content]
-    )
-    return tuple(TextPart(text) for text in texts if text)
+    if isinstance(content, str):
+        return (TextPart(content),) if content else ()
+    return tuple(part for part in map(_part, content) if part != TextPart(""))
+
+
+def _part(part: TextContentPart | RefusalContentPart | ImageContentPart) -> Part:
+    match part:
+        case TextContentPart():
+            return TextPart(part.text)
+        case RefusalContentPart():
+            return TextPart(part.refusal)
+        case ImageContentPart():
+            return ImagePart(part.image_url.url, part.image_url.detail or "auto")

@@ -6,6 +6,7 @@ all messages together, 64-bit integers and the number of values in `chat_templat
 half surrogate pairs, one form of the answer at most, tools with names of their own that `tool_choice` knows.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
@@ -47,7 +48,7 @@ def detokenize_schema() -> dict[str, str]:
     return _reference(DetokenizeRequest)
 
 
-def request_body(schema: dict[str, str]) -> dict[str, Any]:
+def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:
     """For a route's `openapi_extra`: a required JSON body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

@@ -21,11 +21,13 @@ from appliance.protocol import (
     Finished,
     FinishReason,
     ReasoningDelta,
+    RefusalDelta,
     Request,
     Started,
     TokenLogprob,
     ToolCall,
     ToolCallDelta,
+    Usage,
 )
 
 _HOLE: Final = "\0"  # stands for the text while a frame is cut in two around it
@@ -39,7 +41,28 @@ class _Answer:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     reason: FinishReason | None = None
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Started():
+                if event.prompt_text:
+                    self.texts.append(event.prompt_text)
+            case ReasoningDelta():
+                self.thoughts.append(event.text)
+            case Delta():
+                self.texts.append(event.text)
+                self.logprobs.extend(event.logprobs)
+            case RefusalDelta():
+                self.refusals.append(event.text)
+            case ToolCallDelta(id=str() as call_id, name=str() as name):
+                self.calls.append(ToolCall(call_id, name, event.arguments))
+            case ToolCallDelta():
+                last = self.calls[-1]
+                self.calls[-1] = replace(last, arguments=last.arguments + event.arguments)
+            case Finished():
+                self.reason = event.reason
 
 
 class Serializer(ABC):
@@ -60,6 +83,10 @@ class Serializer(ABC):
         }
         self._cuts: dict[int, tuple[bytes, bytes]] = {}
 
+    def answered_by(self, model: str) -> None:
+        """It turned out to be another model. Before the first frame only."""
+        self._head["model"] = model
+
     def frames(self, event: Event) -> bytes:
         """The server-sent events, ready to send, for one event; empty when it shows nothing.
 
@@ -78,26 +105,29 @@ class Serializer(ABC):
 
         Raises an `ApplianceError` for `Failed`.
         """
+        self._usage.saw(event)
         match event:
             case Started():
-                self._usage.started(event)
                 opening = self._opening(event)
-                return [] if opening is None else [self._chunk(opening)]
+                pieces = [] if opening is None else [opening]
             case ReasoningDelta():
-                self._usage.reasoned(event)
-                return [self._chunk(self._thought(event))] if event.text else []
+                pieces = [self._thought(event)] if event.text else []
             case Delta():
-                return [self._chunk(self._delta(event))] if event.text or event.logprobs else []
+                pieces = [self._delta(event)] if event.text or event.logprobs else []
+            case RefusalDelta():
+                pieces = [self._refusal(event)]
             case ToolCallDelta():
-                return [self._chunk(self._call(event))]
+                pieces = [self._call(event)]
             case Finished():
-                self._usage.finished(event)
-                closing = self._chunk(self._closing(event))
-                if self._request.include_usage and self._usage.complete:
-                    return [closing, {**self._head, "choices": [], "usage": self.usage()}]
-                return [closing]
+                pieces = [self._closing(event)]
+            case Usage():
+                pieces = []
             case Failed():
                 raise from_code(event.code, event.message, event.param)
+        chunks = [self._chunk(piece) for piece in pieces]
+        if isinstance(event, Finished) and self._request.include_usage and self._usage.complete:
+            chunks.append({**self._head, "choices": [], "usage": self.usage()})
+        return chunks
 
     def whole(self, events: Iterable[Event]) -> dict[str, Any]:
         """The body of a plain answer, from all events of all choices.
@@ -106,28 +136,11 @@ class Serializer(ABC):
         """
         answers: defaultdict[int, _Answer] = defaultdict(_Answer)
         for event in events:
-            answer = answers[event.choice]
-            match event:
-                case Started():
-                    self._usage.started(event)
-                    if event.prompt_text:
-                        answer.texts.append(event.prompt_text)
-                case ReasoningDelta():
-                    self._usage.reasoned(event)
-                    answer.thoughts.append(event.text)
-                case Delta():
-                    answer.texts.append(event.text)
-                    answer.logprobs.extend(event.logprobs)
-                case ToolCallDelta(id=str() as call_id, name=str() as name):
-                    answer.calls.append(ToolCall(call_id, name, event.arguments))
-                case ToolCallDelta():
-                    last = answer.calls[-1]
-                    answer.calls[-1] = replace(last, arguments=last.arguments + event.arguments)
-                case Finished():
-                    self._usage.finished(event)
-                    answer.reason = event.reason
-                case Failed():
-                    raise from_code(event.code, event.message, event.param)
+            self._usage.saw(event)
+            if isinstance(event, Failed):
+                raise from_code(event.code, event.message, event.param)
+            if not isinstance(event, Usage):
+                answers[event.choice].add(event)
         choices = [self._choice(index, answer) for index, answer in sorted(answers.items())]
         return {**self._head, "object": self._object, "choices": choices, "usage": self.usage()}
 
@@ -159,6 +172,9 @@ class Serializer(ABC):
     def _thought(self, event: ReasoningDelta) -> dict[str, Any]: ...
 
     @abstractmethod
+    def _refusal(self, event: RefusalDelta) -> dict[str, Any]: ...
+
+    @abstractmethod
     def _call(self, event: ToolCallDelta) -> dict[str, Any]: ...
 
     @abstractmethod
@@ -184,6 +200,9 @@ class ChatSerializer(Serializer):
 
     def _thought(self, event: ReasoningDelta) -> dict[str, Any]:
         return self._piece(event.choice, {"reasoning_content": event.text})
+
+    def _refusal(self, event: RefusalDelta) -> dict[str, Any]:
+        return self._piece(event.choice, {"refusal": event.text})
 
     def _call(self, event: ToolCallDelta) -> dict[str, Any]:
         call: dict[str, Any] = {"index": event.index}
@@ -214,6 +233,8 @@ class ChatSerializer(Serializer):
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in answer.calls
             ]
+        if refusal := "".join(answer.refusals):
+            message |= {"content": message["content"] or None, "refusal": refusal}
         if thoughts := "".join(answer.thoughts):
             message["reasoning_content"] = thoughts
         return {
@@ -242,6 +263,9 @@ class CompletionSerializer(Serializer):
 
     def _thought(self, event: ReasoningDelta) -> dict[str, Any]:
         raise AssertionError(f"a text completion is not looked into, and yet thinks {event.text!r}")
+
+    def _refusal(self, event: RefusalDelta) -> dict[str, Any]:
+        raise AssertionError(f"no frontier model is given a text completion, and yet it refuses: {event.text!r}")
 
     def _call(self, event: ToolCallDelta) -> dict[str, Any]:
         raise AssertionError(f"a text completion is offered no tools, and yet calls {event.name}")

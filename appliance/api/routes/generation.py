@@ -13,7 +13,7 @@ from appliance.api.openai.completion_request import parse_completion
 from appliance.api.openai.schema import chat_schema, completion_schema
 from appliance.api.openai.serialize import ChatSerializer, CompletionSerializer, Serializer
 from appliance.api.routes.description import generation_responses, hinted_body
-from appliance.api.state import daemon, exchange, json_body
+from appliance.api.state import daemon, exchange, json_body, principal
 from appliance.api.tool_history import with_sound_history
 from appliance.errors import Overloaded
 
@@ -40,6 +40,5 @@ async def _generate(request: Request, parse: Parse, serializer: type[Serializer]
         raise Overloaded("The daemon is stopping.")
     asked = parse(await json_body(request), request.headers, noted.request_id)
     asked = with_sound_history(asked, daemon(request).loaded.settings.server.broken_history)
-    route = pipeline.route(asked, noted)
-    answers_as = serializer(asked, created=int(time.time()), model=route.model)
-    return Answer(asked, route, answers_as, pipeline, noted)
+    routed = await pipeline.route(asked, noted, principal(request))
+    return Answer(pipeline, routed, serializer(asked, created=int(time.time()), model=noted.model or ""))

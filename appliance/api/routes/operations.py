@@ -53,15 +53,32 @@ async def status(request: Request) -> dict[str, Any]:
 
 
 def snapshot(state: DaemonState) -> dict[str, Any]:
-    settings = state.loaded.settings
     return {
         "version": __version__,
         "uptime_s": round(time.monotonic() - state.started_s, 3),
         "ready": state.ready,
         "draining": state.draining,
-        "offline": settings.server.offline,
+        "offline": state.frontier.gate.offline,
         "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
+        "frontier": _frontier(state),
+        "ledger": dataclasses.asdict(state.ledger.status()),
         "models": {name: _model(s.status()) for name, s in state.engines.supervisors.items()},
+    }
+
+
+def _frontier(state: DaemonState) -> dict[str, Any]:
+    frontier, limits = state.frontier, state.loaded.settings.economics
+    return {
+        "egress": dataclasses.asdict(frontier.gate.counts),
+        "providers": {
+            provider.name: {key: value for key, value in dataclasses.asdict(provider).items() if key != "name"}
+            for provider in frontier.status()
+        },
+        "spent_day_usd": frontier.budget.spent_usd("day"),
+        "day_budget_usd": limits.day_budget_usd,
+        "spent_month_usd": frontier.budget.spent_usd("month"),
+        "month_budget_usd": limits.month_budget_usd,
+        "reserved_usd": frontier.budget.reserved_usd(),
     }
 
 

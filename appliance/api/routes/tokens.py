@@ -19,11 +19,10 @@ _ERRORS = errors(400, 401, 403, 404, 408, 413, 429, 500, 503)
 async def tokenize(request: Request) -> dict[str, Any]:
     """The tokens of a text, or of messages as the model's chat template writes them."""
     asked = parse_tokenize(await json_body(request))
-    route = daemon(request).engines.route(asked.model)
-    exchange(request).model = route.model
+    exchange(request).model, supervisor = daemon(request).engines.local(asked.model)
     try:
-        info = await route.supervisor.wait_ready()
-        tokens = await route.supervisor.tokenize(asked.prompt, with_text=asked.return_token_strs)
+        info = await supervisor.wait_ready()
+        tokens = await supervisor.tokenize(asked.prompt, with_text=asked.return_token_strs)
     except EngineError as error:
         raise from_code(error.code, error.message, error.param) from None
     return tokenize_body(tokens.tokens, max_model_len=info.context_tokens, token_strs=tokens.texts)
@@ -33,9 +32,8 @@ async def tokenize(request: Request) -> dict[str, Any]:
 async def detokenize(request: Request) -> dict[str, Any]:
     """The text of tokens, control tokens included."""
     asked = parse_detokenize(await json_body(request))
-    route = daemon(request).engines.route(asked.model)
-    exchange(request).model = route.model
+    exchange(request).model, supervisor = daemon(request).engines.local(asked.model)
     try:
-        return detokenize_body(await route.supervisor.detokenize(asked.tokens))
+        return detokenize_body(await supervisor.detokenize(asked.tokens))
     except EngineError as error:
         raise from_code(error.code, error.message, error.param) from None
