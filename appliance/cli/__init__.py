@@ -147,11 +147,12 @@ def _exit_code(error: Exception) -> int | None:
     """The exit code of an error whose message is meant for the user; None for any other."""
     from appliance.errors import ApplianceError  # noqa: PLC0415 - slow to import, and --help needs none of it
     from appliance.settings import ConfigError  # noqa: PLC0415 - slow to import, and --help needs none of it
+    from fallback import EgressRefused  # noqa: PLC0415 - slow to import, and --help needs none of it
     from runtimes.models import ModelError  # noqa: PLC0415 - slow to import, and --help needs none of it
 
     if isinstance(error, ConfigError):
         return EXIT_CONFIG
-    if isinstance(error, CommandError | ApplianceError | ModelError | OSError):
+    if isinstance(error, CommandError | ApplianceError | EgressRefused | ModelError | OSError):
         return EXIT_FAILED
     return None
 

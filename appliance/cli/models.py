@@ -85,8 +85,13 @@ def _pull(store: "ModelStore", name: str, *, in_place: bool) -> None:
 def _store(ctx: typer.Context) -> "ModelStore":
     from runtimes.models import ModelStore  # noqa: PLC0415 - slow to import, and --help needs none of it
 
+    def gate(target: str) -> None:
+        from fallback import EgressGate  # noqa: PLC0415 - slow to import, and what is here needs none of it
+
+        EgressGate(offline=ctx.obj.offline).check_download(target)  # it may have been switched meanwhile
+
     state_dir: Path = ctx.obj.state_dir
-    return ModelStore(state_dir / FOLDER, offline=ctx.obj.offline)
+    return ModelStore(state_dir / FOLDER, offline=ctx.obj.offline, gate=gate)
 
 
 def _failure(error: Exception) -> Exception:

@@ -5,6 +5,7 @@ import re
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from runtimes.constraints.formats import narrow_formats
 from runtimes.constraints.matcher import Matcher
 from runtimes.constraints.schema import JSON_ANSWER, locate, too_large
 from runtimes.contracts import ConstraintError
@@ -30,12 +31,13 @@ class Grammars:
             make = LLMatcher.grammar_from_regex if kind == "regex" else LLMatcher.grammar_from_lark
             return self._matcher(make(text))
         schema = json.loads(text)
-        if isinstance(schema, dict) and schema.pop("x-guidance", None) is not None:  # llguidance's own switches
-            text = json.dumps(schema)
+        if isinstance(schema, dict):
+            schema.pop("x-guidance", None)  # llguidance's own switches
         if why := too_large(schema):
             raise InvalidConstraintError(why)
+        narrow_formats(schema)
         try:
-            return self._matcher(LLMatcher.grammar_from_json_schema(text, overrides=JSON_ANSWER))
+            return self._matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_ANSWER))
         except InvalidConstraintError as error:
             raise InvalidConstraintError(f"{error} (at {locate(schema, self._schema_error)})") from None
 
