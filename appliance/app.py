@@ -34,7 +34,7 @@ from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
 from appliance.telemetry.metrics import Metrics
 from fallback import EgressGate
-from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
+from runtimes.embeddings.supervisor import EmbeddingUnavailable
 from runtimes.supervisor import EngineError
 
 log = logs.get(__name__)
@@ -79,15 +79,15 @@ class Application:
 
     def start(self) -> None:
         """What takes its time, and nobody has to wait for. In the event loop."""
-        if self._embedder is not None:
-            self._preparing = asyncio.create_task(self._prepare(self._embedder))
+        self._preparing = asyncio.create_task(self._prepare())
 
-    async def _prepare(self, embedder: Embedder) -> None:
+    async def _prepare(self) -> None:
         """Once the models are there: what follows would keep the cores from them."""
         for supervisor in self.state.engines.supervisors.values():
             with suppress(EngineError):
                 await supervisor.wait_ready()
-        embedder.start()
+        if self._embedder is not None:
+            self._embedder.start()
         try:
             await self._classifier.prepare(self._cache)
         except EmbeddingUnavailable as error:

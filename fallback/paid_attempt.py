@@ -180,8 +180,9 @@ class PaidAttempt:
         """What came next; empty when it tells nothing yet. None: that was all."""
         loop, provider, waits = asyncio.get_running_loop(), self._provider, self._around.waits
         patience_s = provider.chunk_timeout_s if progress.text_s else provider.first_byte_timeout_s
+        gives_up_s, deadline_s = loop.time() + patience_s, self._order.deadline_s
         try:
-            async with asyncio.timeout_at(min(self._order.deadline_s, loop.time() + patience_s)) as wait:
+            async with asyncio.timeout_at(min(deadline_s, gives_up_s)) as wait:
                 waits.add(wait)
                 try:
                     event = await anext(events)
@@ -192,7 +193,7 @@ class PaidAttempt:
         except TimeoutError:
             if self._around.gate.offline:
                 raise AttemptFailed("refused", "the appliance has gone offline") from None
-            if loop.time() >= self._order.deadline_s:
+            if deadline_s <= gives_up_s:  # the clock would not tell: a timer may fire a millisecond early
                 raise AttemptFailed("expired", "the request did not finish before its deadline") from None
             raise AttemptFailed(
                 "failed", f"{provider.name}: nothing came for {patience_s:g} s", retriable=True

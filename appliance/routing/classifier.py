@@ -98,13 +98,18 @@ class Classifier:
     def __init__(self, exemplars: Sequence[Exemplar], embed: Embed | None = None) -> None:
         self._exemplars = exemplars
         self._embed = embed
-        self._by_words = WordModel(exemplars)
+        self._by_words: WordModel | None = None
         self._by_both: WordModel | None = None
         self._lexicon = Lexicon()
 
+    def fit(self) -> None:
+        """To the words of the exemplars, in half a second. Until then the lexicon decides alone."""
+        self._by_words = WordModel(self._exemplars)
+
     async def prepare(self, cache: Path | None = None) -> None:
-        """Embeds the exemplars, which takes seconds, and keeps them at `cache` for the next time. Until then, and when
-        there is no embedding model, words alone decide."""
+        """Fits, in another thread; then embeds the exemplars, which takes seconds, and keeps them at `cache` for the
+        next time. Until then, and when there is no embedding model, words alone decide."""
+        await asyncio.to_thread(self.fit)
         if self._embed is None:
             return
         texts = [embedded_text(exemplar.cue) for exemplar in self._exemplars]
@@ -125,7 +130,7 @@ class Classifier:
         if not cue.text.strip():
             return Guess(None, 0.0)
         added = self._by_lexicon(cue) + _by_form(cue)
-        guess = _likeliest(self._by_words.scores(cue.text) + added)
+        guess = _likeliest(added if self._by_words is None else self._by_words.scores(cue.text) + added)
         if guess.confidence >= SURE or self._by_both is None or self._embed is None:
             return guess
         try:

@@ -30,7 +30,7 @@ class Explainer:
     async def __aenter__(self) -> Self:
         if self._embedder is not None:
             self._embedder.start()
-            await self._classifier.prepare(self._cache)
+        await self._classifier.prepare(self._cache)
         return self
 
     async def __aexit__(self, *_: object) -> None:

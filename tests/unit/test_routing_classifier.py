@@ -13,6 +13,7 @@ from appliance.protocol import Request
 from appliance.routing.classifier import Classifier, Vector, load_exemplars
 from appliance.routing.cue import cue_of
 from appliance.routing.decision import Guess
+from appliance.routing.lexicon import Lexicon, needed_text
 from tests.routing.labelled import labelled
 
 EXEMPLARS = load_exemplars()
@@ -20,7 +21,9 @@ EXEMPLARS = load_exemplars()
 
 @pytest.fixture(scope="module")
 def classifier() -> Classifier:
-    return Classifier(EXEMPLARS)
+    made = Classifier(EXEMPLARS)
+    made.fit()
+    return made
 
 
 def request(*messages: tuple[str, str], **fields: object) -> Request:
@@ -80,11 +83,12 @@ async def test_an_embedding_model_that_fails_leaves_the_guess_to_the_words() -> 
         calls += 1
         if len(texts) == 1:
             raise RuntimeError("the worker is gone")
-        return [np.ones(4, dtype=np.float32) / 2 for _ in texts]
+        return [np.full(4, 0.5, dtype=np.float32) for _ in texts]
 
     few = EXEMPLARS[::8] + EXEMPLARS[1::8]
     with_model, without = Classifier(few, embed), Classifier(few)
     await with_model.prepare()
+    without.fit()
     asked = request(("user", "hm, and then what about it"))
     assert await with_model.guess(asked) == await without.guess(asked)
     assert calls > 1
@@ -110,3 +114,34 @@ async def test_embeddings_of_the_exemplars_are_kept_for_the_next_start(tmp_path:
     cache.write_bytes(b"PK\x03\x04 broken")
     await Classifier(few, embed).prepare(cache)
     assert calls > second
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needed"),
+    [
+        (r"\btranslat", "translat"),
+        (r"\bsum (?:it |this )?up\b", "sum "),
+        (r"\btl;? ?dr\b", ""),
+        (r"\bplanner\b", "planner"),
+        (r"\bprioriti[sz]e", "prioriti"),
+        (r"\bcompan(?:y|ies)\b", "compan"),
+        (r"\bfields?\b", "field"),
+        (r"(?-i:[A-Z_]{3,})", ""),
+        (r"\b(?:next|single) (?:step|move)s?\b", ""),
+        (r"\bno more than \d+", "no more than "),
+        (r"Read\b.{0,60}\bgives", "gives"),
+        (r"abc|def", ""),
+    ],
+)
+def test_what_a_pattern_cannot_do_without(pattern: str, needed: str) -> None:
+    assert needed_text(pattern) == needed
+
+
+def test_looking_for_it_first_changes_nothing() -> None:
+    lexicon = Lexicon()
+    for each in labelled("dev"):
+        text = cue_of(each.request).text
+        plain = {step: 0.0 for step, _, _ in lexicon._groups}
+        for step, weight, patterns in lexicon._groups:
+            plain[step] += weight * any(pattern.expression.search(text) for pattern in patterns)
+        assert lexicon.evidence(text) == {step: sum_ for step, sum_ in plain.items() if sum_}
