@@ -19,12 +19,12 @@ serve: setup ## start the daemon in the foreground (first time: a few minutes to
 
 test: ## run all tests
 	@sh packaging/setup.sh test
-	@$(VENV)/bin/appliance pull smollm2-135m-instruct
+	@$(VENV)/bin/appliance pull smollm2-135m-instruct all-minilm-l6-v2
 	@$(VENV)/bin/python -m pytest $(ARGS)
 
 bench: ## measure against other servers; prints a table of ratios
 	@sh packaging/setup.sh bench
-	@$(VENV)/bin/appliance pull smollm2-135m-instruct
+	@$(VENV)/bin/appliance pull smollm2-135m-instruct all-minilm-l6-v2
 	@$(VENV)/bin/python -m tests.bench $(ARGS)
 
 check: ## format, lint, types, layers

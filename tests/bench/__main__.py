@@ -1,7 +1,7 @@
 """`python -m tests.bench`: all benchmarks, printed as tables of ratios. `make bench` runs it.
 
 --quick        a rough look in under 3 minutes instead of under 15
---only NAME    footprint, overhead, idle_connections, constrained, prefix or throughput; may be given several times
+--only NAME    footprint, routing, overhead, idle_connections, constrained, prefix or throughput; repeatable
 --model NAME   another model of the store, or a GGUF file
 --threads N    for every engine; default: the physical cores
 --json FILE    the same results as data
@@ -24,7 +24,18 @@ from typing import Any
 
 from appliance.settings import state_dir
 from runtimes.models import ModelStore
-from tests.bench import constrained, footprint, idle_connections, machine, overhead, peers, prefix, report, throughput
+from tests.bench import (
+    constrained,
+    footprint,
+    idle_connections,
+    machine,
+    overhead,
+    peers,
+    prefix,
+    report,
+    routing,
+    throughput,
+)
 from tests.bench.bounds import TimeBound
 from tests.bench.claims import Claim
 from tests.bench.errors import BenchError
@@ -32,7 +43,7 @@ from tests.bench.measurement import warm_up
 from tests.bench.processes import Server, free_port, serving
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
-SCENARIOS = ("footprint", "overhead", "idle_connections", "constrained", "prefix", "throughput")
+SCENARIOS = ("footprint", "routing", "overhead", "idle_connections", "constrained", "prefix", "throughput")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,12 @@ class Bench:
         self.results["footprint"] = dataclasses.asdict(result)
         self.claims.extend(footprint.claims(result))
         _show(report.footprint(result))
+
+    def routing(self) -> None:
+        result = routing.run(state_dir(None, os.environ))
+        self.results["routing"] = dataclasses.asdict(result)
+        self.claims.extend(routing.claims(result))
+        _show(report.routing(result))
 
     def throughput(self) -> None:
         with self._resident(peers.llama_server, peers.llama_cpp_server) as (ours, *others):

@@ -11,6 +11,7 @@ from tests.bench.measurement import Noise, worst
 from tests.bench.overhead import Overhead
 from tests.bench.peers import Peer, Setup
 from tests.bench.prefix import PrefixRun
+from tests.bench.routing import Routing
 from tests.bench.stats import Spread
 from tests.bench.throughput import Comparison, streams
 
@@ -118,6 +119,25 @@ def footprint(result: Footprint) -> list[str]:
         ("worker", f"{result.worker_bytes / MIB:.0f} MiB"),
     ]
     return table(("", "measured"), rows)
+
+
+def routing(result: Routing) -> list[str]:
+    ways = [("words", result.by_words)]
+    if result.by_both is not None:
+        ways.append(("words, and an embedding where they leave doubt", result.by_both))
+    rows = [
+        (
+            name,
+            f"{guesses.accuracy:.1%}",
+            f"{guesses.abstained:.1%}",
+            f"{guesses.accuracy_when_sure:.1%}",
+            f"{guesses.p50_ms:.2f}",
+            f"{guesses.p99_ms:.2f}",
+        )
+        for name, guesses in ways
+    ]
+    heads = (f"{result.prompts} held-out prompts", "right", "abstained", "right otherwise", "P50 ms", "P99 ms")
+    return table(heads, rows)
 
 
 def claims(checked: Sequence[Claim]) -> list[str]:
