@@ -69,7 +69,9 @@ class Frontier:
         self.budget = budget
         self._lanes = tuple(Lane(provider) for provider in providers)
         self._random = rng or random.Random()  # noqa: S311 - it spreads retries
-        self._surroundings = Surroundings(gate, gate.client(proxy), prices, budget, clock)
+        # Without a provider there is nothing to load certificates for.
+        client = gate.client(proxy) if providers else None
+        self._surroundings = Surroundings(gate, client, prices, budget, clock)
         gate.on_closing(self._surroundings.interrupt)
 
     @property
@@ -77,7 +79,8 @@ class Frontier:
         return tuple(lane.provider for lane in self._lanes)
 
     async def close(self) -> None:
-        await self._surroundings.client.aclose()
+        if self._surroundings.client is not None:
+            await self._surroundings.client.aclose()
 
     def excluded(self, request: Request) -> str | None:
         """Why no provider can have this request: a field of it. None: one can."""

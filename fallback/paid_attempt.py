@@ -65,7 +65,7 @@ class Surroundings:
     """What all attempts share."""
 
     gate: EgressGate
-    client: httpx.AsyncClient
+    client: httpx.AsyncClient | None  # None: nobody is to be asked
     prices: PriceTable
     budget: Budget
     clock: Callable[[], float]
@@ -116,6 +116,7 @@ class PaidAttempt:
         try:
             finished: list[Finished] = []
             held: list[Event] = []  # until there is something to show
+            assert self._around.client is not None  # noqa: S101 - there is a provider
             attempt = Attempt(self._around.client, self._provider, key)
             async with aclosing(attempt.events(self._order.outward, self._body, bill.progress)) as events:
                 while (came := await self._next(events, bill.progress)) is not None:
