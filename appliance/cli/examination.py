@@ -16,16 +16,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
 import pynvml
 
 from appliance.cli import Context
+from appliance.frontier_setup import prices_of
+from appliance.security.hosts import is_loopback_address
 from appliance.security.keys import KeyStore, KeyStoreError
 from appliance.settings import ConfigError, Settings, load
+from fallback import KeyUnavailable
 from runtimes.models import ModelError, ModelStore, ModelSummary, read_model
 
 GB = 10**9
@@ -243,6 +248,33 @@ def check_service_manager(_: Examination) -> Iterator[Finding]:
         yield Finding("ok", "systemd", "does not run this machine; start the daemon with `appliance serve`")
 
 
+def check_frontier(examination: Examination) -> Iterator[Finding]:
+    """Looks at what is here of it; it connects to nobody."""
+    settings = examination.settings
+    if not settings.frontier.providers:
+        yield Finding("ok", "frontier", "no provider; everything is answered on this machine")
+        return
+    try:
+        prices = prices_of(settings)
+    except ConfigError as error:
+        yield Finding("fail", "prices", str(error))
+        return
+    for provider in (described.provider() for described in settings.frontier.providers):
+        host = urlsplit(provider.base_url).hostname or ""
+        if prices.of(provider.model, date.today()) is None:  # noqa: DTZ011 - any time zone's day will do
+            advice = "add it to a file of yours: economics.prices"
+            yield Finding("warn", provider.name, f"the price of {provider.model} is not known", advice)
+        try:
+            has_key = provider.key.read() is not None
+        except KeyUnavailable as error:
+            yield Finding("fail", provider.name, f"no key: {error}", "it is refused by everyone who asks for one")
+            continue
+        if has_key and provider.base_url.startswith("http://") and not is_loopback_address(host):
+            yield Finding("warn", provider.name, f"its key goes to {host} unencrypted", "use https")
+        else:
+            yield Finding("ok", provider.name, f"{provider.kind}, {provider.model} at {host}")
+
+
 def check_clock(_: Examination) -> Iterator[Finding]:
     installed = Path(__file__).stat().st_mtime
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -264,6 +296,7 @@ CHECKS: tuple[Check, ...] = (
     check_models,
     check_gpu,
     check_memory,
+    check_frontier,
     check_service_manager,
     check_clock,
 )

@@ -19,6 +19,7 @@ ALLOWED = {
     "fallback/paid_attempt.py": "names the type of the gate's client",
     "appliance/cli/daemon.py": "the command line talks to the daemon that its user names",
     "appliance/cli/chat.py": "likewise",
+    "appliance/cli/examination.py": "looks whether that daemon answers",
     "runtimes/models/sources/hub.py": "asks the gate that it is handed before every request and redirect",
 }
 
