@@ -1,10 +1,10 @@
 """The checker process: `python -m runtimes.constraints.checker`, fed by `compiler` through its standard input.
 
     {"vocabulary": [tokens, special, ends]}   -> None
-    {"check": [kind, text]}                   -> None, or what is wrong
+    {"check": [kind, text]}                   -> None, or what is wrong; or {"died": signal}
 
-It compiles a constraint and follows it for some tokens. When that takes too much time it dies of a signal, which no
-code, native or not, can put off.
+It compiles a constraint and follows it for some tokens. When that takes too much time the fork that is at it dies of a
+signal, which no code, native or not, can put off.
 """
 
 import random
@@ -14,7 +14,7 @@ from runtimes.constraints.grammar import Grammars, InvalidConstraintError
 from runtimes.constraints.matcher import Matcher
 from runtimes.constraints.vocabulary import Greedy, Vocabulary, tokenizer
 from runtimes.contracts import ConstraintError
-from runtimes.sandbox.child import serve
+from runtimes.sandbox.child import serve_in_forks
 from runtimes.sandbox.frames import pack, unpack
 
 COMPUTING_S = 0.5  # a schema of 500 optional properties takes a tenth of it
@@ -25,12 +25,13 @@ FOLLOWED_TOKENS = 8
 class _Checker:
     _grammars: Grammars
 
+    def prepare(self, body: bytes) -> bytes:
+        vocabulary = Vocabulary(*unpack(body)["vocabulary"])
+        self._grammars = Grammars(tokenizer(vocabulary, Greedy(vocabulary)), len(vocabulary.tokens))
+        return pack(None)
+
     def answer(self, body: bytes) -> bytes:
         question = unpack(body)
-        if "vocabulary" in question:
-            vocabulary = Vocabulary(*question["vocabulary"])
-            self._grammars = Grammars(tokenizer(vocabulary, Greedy(vocabulary)), len(vocabulary.tokens))
-            return pack(None)
         signal.setitimer(signal.ITIMER_PROF, COMPUTING_S)  # SIGPROF's default action ends the process
         try:
             self._follow(self._grammars.matcher(*question["check"]))
@@ -54,4 +55,5 @@ class _Checker:
 
 
 if __name__ == "__main__":
-    serve(_Checker().answer, MEMORY_BYTES)
+    checker = _Checker()
+    serve_in_forks(checker.prepare, checker.answer, MEMORY_BYTES)

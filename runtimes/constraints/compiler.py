@@ -1,7 +1,7 @@
 """Constraints of requests, compiled within limits.
 
 A schema or a pattern is a program of the client's for the grammar compiler, and some take minutes, which no thread can
-be stopped in. So each new one is compiled and followed for a few tokens in a process of its own first, which ends when
+be stopped in. So each new one is compiled and followed for a few tokens in another process first, whose fork ends when
 that takes too much time or memory.
 """
 
@@ -68,17 +68,20 @@ class ConstraintCompiler:
         for _ in range(2):  # a process that was killed while it was idle is not this constraint's fault
             checker, self._checker = self._checker or self._started(), None
             try:
-                why: str | None = checker.ask(frame, PATIENCE_S, REPLY_BYTES)
+                why: str | dict[str, int] | None = checker.ask(frame, PATIENCE_S, REPLY_BYTES)
             except (EOFError, TimeoutError, ValueError):
                 checker.close()
-                if checker.exit_status == -signal.SIGPROF:
-                    break
                 continue
             self._checker = checker
+            if isinstance(why, dict):
+                if why["died"] == signal.SIGPROF:
+                    break
+                continue
             if why is not None:
                 raise InvalidConstraintError(why)
             return self._grammars.matcher(kind, text)
-        self.get_ready()
+        if self._checker is None:
+            self.get_ready()
         raise InvalidConstraintError("it takes too much time or memory to prepare; make it simpler")
 
     def _get_up(self) -> None:

@@ -39,11 +39,6 @@ class SandboxProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    @property
-    def exit_status(self) -> int | None:
-        """Of a process that was closed; -N when signal N ended it."""
-        return self._process.returncode
-
     def ask(self, frame: bytes, limit_s: float, reply_limit_bytes: int) -> Any:
         """The answer to a frame. The time to start is not counted.
 
@@ -95,7 +90,8 @@ class SandboxProcess:
 
 def _environment() -> dict[str, str]:
     """What the process needs to find this package and the time zone; keys and tokens of its parent are not among it."""
-    kept = {"PYTHONPATH": str(PACKAGE_ROOT), "LC_ALL": "C.UTF-8"}
+    # NumPy's library would start threads, which nothing here has work for and which keep a process from forking safely.
+    kept = {"PYTHONPATH": str(PACKAGE_ROOT), "LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     if "TZ" in os.environ:
         kept["TZ"] = os.environ["TZ"]
     return kept
