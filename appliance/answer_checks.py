@@ -20,6 +20,7 @@ from appliance.protocol import (
     Event,
     Finished,
     Request,
+    Started,
     StepKind,
     TextPart,
     Tool,
@@ -28,11 +29,16 @@ from appliance.protocol import (
 )
 
 # Of a model that does not do what it was asked. Only at the beginning: in the middle they are part of an answer.
+_CANNOT: Final = (
+    r"(?:i|we) (?:can(?:no|')?t|am (?:not able|unable) to|do not have|don't have|do not know|don't know|won't|will not)"
+)
+_HELPLESS: Final = (
+    r"(?:\w+ ){0,4}(?:help|assist|access|provide|answer|fulfil|comply|do that|do this|information|know)\b"
+)
 _REFUSAL: Final = re.compile(
-    r"\W*(?:(?:i'?m|i am|we'?re) (?:\w+ ){0,2}(?:sorry|afraid|unable|not able)"
-    r"|(?:i|we) (?:can(?:no|')?t|am not able to|do not have|don'?t have) (?:\w+ ){0,3}"
-    r"(?:help|assist|access|provide|answer|fulfil|comply|do that|information)"
-    r"|sorry,|unfortunately,? (?:i|we)\b|as an ai\b|as a (?:large )?language model)",
+    rf"\W*(?:(?:i'm|i am|we're)? ?(?:very |so |really )?(?:sorry|afraid)[,.;]? (?:but )?(?:that )?{_CANNOT}"
+    rf"|(?:i'm|i am|we're|we are) (?:unable|not able) to\b|{_CANNOT} {_HELPLESS}|unfortunately,? {_CANNOT}"
+    r"|as an ai\b|as a (?:large )?language model)",
     re.IGNORECASE,
 )
 _LOOP_TIMES: Final = 6  # a piece of text that often in a row, at the end, is no style
@@ -50,7 +56,10 @@ class _Choice:
 
 def failed_check(request: Request, step: StepKind | None, events: Iterable[Event], min_margin: float) -> str | None:
     """What is wrong with the answer that the events make, in kebab-case; None: nothing that shows."""
-    for choice in _choices(events):
+    choices = _choices(events)
+    if not choices:
+        return "incomplete"
+    for choice in choices:
         if choice.end is None:
             return "incomplete"
         if choice.end.reason == "length":
@@ -67,6 +76,8 @@ def _choices(events: Iterable[Event]) -> Sequence[_Choice]:
     choices: dict[int, _Choice] = {}
     for event in events:
         match event:
+            case Started():
+                choices.setdefault(event.choice, _Choice())
             case Delta():
                 choices.setdefault(event.choice, _Choice()).text += event.text
             case ToolCallDelta():
@@ -99,7 +110,7 @@ def _wrong_text(request: Request, step: StepKind | None, text: str) -> str | Non
         "no-tool-call": request.tool_use is not None and request.tool_use.choice == "required",
         "empty": not text.strip(),
         "wrong-form": form is not None and form.kind == "json_schema" and not _matches(text, form.text),
-        "refusal": form is None and bool(_REFUSAL.match(text)),
+        "refusal": form is None and bool(_REFUSAL.match(text.replace("\u2019", "'"))),
         "loop": _loops(text),
         "not-in-source": step == "extract" and not _from_source(text, form, request),
     }
@@ -108,11 +119,17 @@ def _wrong_text(request: Request, step: StepKind | None, text: str) -> str | Non
 
 def _matches(text: str, schema: str) -> bool:
     try:
-        return bool(jsonschema_rs.validator_for(json.loads(schema)).is_valid(json.loads(text)))
-    except jsonschema_rs.ValidationError:  # the schema itself is none: nothing can be held against the answer
-        return True
+        # What a schema refers to elsewhere is not fetched: this is no way out of the machine, nor to its files.
+        validator = jsonschema_rs.validator_for(json.loads(schema), retriever=_nothing_elsewhere)
+        return bool(validator.is_valid(json.loads(text)))
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError):
+        return True  # the schema itself is none: nothing can be held against the answer
     except (ValueError, RecursionError):
         return False
+
+
+def _nothing_elsewhere(uri: str) -> dict[str, Any]:
+    raise LookupError(uri)
 
 
 def _loops(text: str) -> bool:

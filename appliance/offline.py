@@ -7,9 +7,7 @@ from pathlib import Path
 from appliance.errors import Forbidden
 
 FILE_NAME = "offline"
-_TEXT = (
-    "The appliance leaves nothing out of this machine while this file is here: `appliance offline off` removes it.\n"
-)
+_TEXT = "The appliance lets nothing out of this machine while this file is here: `appliance offline off` removes it.\n"
 
 
 class OfflineSwitch:

@@ -390,8 +390,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     message = message.replace("a valid tuple", "a list of names")
     message = message.replace("Extra inputs are not permitted", "there is no such key")
-    # A check across a section names its keys itself; and where a key was to be named, the key itself may stand.
-    if "." in name and not name.endswith((".providers", ".key", ".base_url")):
+    # A check across a section names its keys itself; and anywhere in a provider's table its key may stand by mistake.
+    if "." in name and not name.startswith("frontier.providers"):
         message = f"{message}; got {first['input']!r}"
     origin = origins.get(name.partition("[")[0]) or ", ".join(
         sorted({at for key, at in origins.items() if key.startswith(f"{name}.")})

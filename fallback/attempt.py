@@ -18,7 +18,7 @@ from appliance.protocol import Delta, Event, ReasoningDelta, RefusalDelta, Reque
 from fallback.gate import PRIVACY, EgressRefused
 from fallback.provider import Provider
 from fallback.retry import RETRIED, retry_after_s
-from fallback.wire import MalformedAnswer, ProviderFault, wire_of
+from fallback.wire import Answer, MalformedAnswer, ProviderFault, wire_of
 from fallback.wire.contract import Claimed
 from fallback.wire.sse import EventStream
 
@@ -137,7 +137,7 @@ class Attempt:
         answer = self._wire.answer(request)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json" and self._provider.kind != "anthropic":  # it does not stream
-            for event in answer.feed("", (await _whole(response, MAX_PLAIN_BYTES)).decode("utf-8", "replace")):
+            for event in _fed(answer, "", (await _whole(response, MAX_PLAIN_BYTES)).decode("utf-8", "replace")):
                 yield event
             answer.feed("", "[DONE]")
         elif kind == "text/event-stream":
@@ -145,7 +145,7 @@ class Attempt:
             async for data in response.aiter_bytes():
                 yield None
                 for name, text in stream.feed(data):
-                    for event in answer.feed(name, text):
+                    for event in _fed(answer, name, text):
                         progress.claimed = answer.claimed
                         yield event
         else:
@@ -176,6 +176,14 @@ class Attempt:
         if self._key:
             text = text.replace(self._key, "[key]")
         return "".join(c if c.isprintable() else " " for c in text[:LONGEST_MESSAGE]).strip()
+
+
+def _fed(answer: Answer, name: str, text: str) -> list[Event]:
+    """What the event tells. Raises `MalformedAnswer` also for what the reader of the format did not foresee."""
+    try:
+        return answer.feed(name, text)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise MalformedAnswer(f"the stream is not in the agreed format ({type(error).__name__})") from error
 
 
 async def _whole(response: httpx.Response, limit_bytes: int) -> bytes:

@@ -52,6 +52,7 @@ class Budget:
     now: Callable[[], datetime]  # an aware time
     _spent: defaultdict[tuple[str, Period, str], float] = field(default_factory=lambda: defaultdict(float))
     _reserved: defaultdict[tuple[str, Period, str], float] = field(default_factory=lambda: defaultdict(float))
+    _open: defaultdict[tuple[str, Period, str], int] = field(default_factory=lambda: defaultdict(int))  # reservations
 
     def spent_before(self, key: str, at: datetime, usd: float) -> None:
         """What an earlier run of the daemon spent."""
@@ -68,6 +69,7 @@ class Budget:
             if limit is not None and self._spent[account] + self._reserved[account] + worst_usd > limit:
                 raise BudgetExceeded(period, owner, limit, _resets_in_s(period, now))
         for account in accounts:
+            self._open[account] += 1
             self._reserved[account] += worst_usd
         return Reservation(accounts, worst_usd)
 
@@ -77,9 +79,10 @@ class Budget:
             return
         reservation.is_open = False
         for account in reservation.accounts:
+            self._open[account] -= 1
             self._reserved[account] -= reservation.usd
-            if abs(self._reserved[account]) < 1e-12:  # or rounding would keep it for ever
-                del self._reserved[account]
+            if not self._open[account]:  # or rounding would keep something for ever
+                del self._open[account], self._reserved[account]
             self._spent[account] += usd
 
     def spent_usd(self, period: Period, key: str = EVERYONE) -> float:

@@ -10,7 +10,8 @@ from fallback.provider import Provider
 
 ANY_OBJECT = '{"type":"object"}'  # what `response_format: json_object` becomes
 MAX_STOPS = {"openai": 4, "azure": 4, "anthropic": 64}
-_SWITCHES = frozenset({"enable_thinking", "thinking", "reasoning_effort"})  # what `reasoning_effort` itself becomes
+_SWITCHES = frozenset({"enable_thinking", "thinking"})  # what `reasoning_effort: none` becomes beside itself
+LEAST_THOUGHTS = 1024  # tokens that Anthropic's models may be held to
 
 
 def excluded_by(request: Request, provider: Provider) -> str | None:
@@ -21,8 +22,19 @@ def excluded_by(request: Request, provider: Provider) -> str | None:
             return field
     if len(request.stopping.stop) > MAX_STOPS[provider.kind]:
         return "stop"
-    if provider.kind == "anthropic" and request.sampling.temperature > 1:
+    return _beyond_anthropic(request, provider) if provider.kind == "anthropic" else None
+
+
+def _beyond_anthropic(request: Request, provider: Provider) -> str | None:
+    """What Anthropic has words for, but not for this much of it."""
+    if request.sampling.temperature > 1:
         return "temperature"
+    if any(not stop.strip() for stop in request.stopping.stop):
+        return "stop"
+    budget = request.reasoning.budget
+    limit = provider.max_tokens if request.stopping.max_tokens is None else request.stopping.max_tokens
+    if budget and not LEAST_THOUGHTS <= budget < limit:
+        return "thinking_token_budget"
     return None
 
 
@@ -37,10 +49,12 @@ def _asked(request: Request) -> Iterator[tuple[str, str]]:
         yield "local token ids", "logit_bias"
     if any(isinstance(part, ImagePart) for message in prompt.messages for part in message.content):
         yield "images", "messages"
-    if prompt.template_kwargs.keys() - _SWITCHES:
-        yield "chat_template_kwargs", "chat_template_kwargs"
+    own = prompt.template_kwargs.keys() - {"reasoning_effort"}
     if "reasoning_effort" in prompt.template_kwargs:
         yield "reasoning_effort", "reasoning_effort"
+        own -= _SWITCHES
+    if own:
+        yield "chat_template_kwargs", "chat_template_kwargs"
     if request.constraint is not None:
         is_schema = request.constraint.kind == "json_schema"
         any_object = request.constraint.text == ANY_OBJECT

@@ -4,7 +4,6 @@ A dated name ("gpt-4o-2024-08-06", "claude-sonnet-4-20250514") has the price of 
 stands in the table itself.
 """
 
-import math
 import re
 import tomllib
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 SHIPPED: Final = Path(__file__).with_name("prices.toml")
 _DATE_AT_END: Final = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+DEAREST_USD: Final = 1_000_000
 _KEYS: Final = frozenset({"model", "from", "input", "cached_input", "output"})
 
 
@@ -99,6 +99,7 @@ def _price(entry: dict[str, Any], where: str) -> Price:
 
 def _usd(entry: dict[str, Any], key: str, where: str) -> float:
     value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise InvalidPrices(f"{where}: {key!r} should be USD for a million tokens, 0 or more")
+    # Compared before it is converted: TOML's integers have no end.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= DEAREST_USD:
+        raise InvalidPrices(f"{where}: {key!r} should be USD for a million tokens, 0 to {DEAREST_USD}")
     return float(value)

@@ -72,11 +72,11 @@ class KeySource:
             folder = environ.get("CREDENTIALS_DIRECTORY")
             if kind == "credential" and not folder:
                 raise KeyUnavailable(f"{self.text}: the service manager has passed no credentials")
-            path = Path(folder or "", name) if kind == "credential" else Path(name).expanduser()
             try:
+                path = Path(folder or "", name) if kind == "credential" else Path(name).expanduser()
                 key = path.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it is no text"
+            except (OSError, RuntimeError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is no text, or there is no such home"
                 raise KeyUnavailable(f"{self.text}: {why}") from None
         key = key.strip()
         if not key:

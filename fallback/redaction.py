@@ -1,12 +1,12 @@
 """Takes what is private out of a request before it leaves, and puts it back into the answer. Pure.
 
-Each find becomes a placeholder that a model can repeat, `[EMAIL_1]`, the same one for the same text. It finds what has
-a form: it is a help against slips, no proof that nothing private goes out. Names have no form.
+Each find becomes a placeholder that a model can repeat, `[EMAIL_1]`, the same one for the same text. What is found, and
+how, is in `private_forms`. Images and the descriptions of tools go out as they are.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,29 +23,11 @@ from appliance.protocol import (
     TextPart,
     ToolCallDelta,
 )
+from fallback.private_forms import finds, is_secret_name
 
 _LONGEST_PLACEHOLDER: Final = len("[SECRET_999999]")
-# In this order: a key may hold digits that look like a card, and a card's look like a telephone.
-_FORMS: Final[tuple[tuple[Private, re.Pattern[str]], ...]] = (
-    (
-        "secret",
-        re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-            r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"  # a JSON web token
-            r"|\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9_-]{16,}"
-            r"|\b(?:ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|hf|npm|pypi)[-_][\w-]{16,}"
-            r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-            r"|\bAIza[\w-]{35}"
-            r"|(?i:\b(?:api[_-]?key|secret|passw(?:or)?d|pwd|token)\b[\"']?\s{0,3}[:=]\s{0,3}[\"']?)"
-            r"(?P<value>[^\s\"',;]{6,})",
-            re.DOTALL,
-        ),
-    ),
-    ("email", re.compile(r"\b[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")),
-    ("card", re.compile(r"(?<![\d.-])\d(?:[ -]?\d){12,18}(?![\d-])")),
-    ("phone", re.compile(r"(?<![\w.])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,4}){1,4}(?![\w-])"
-                         r"|(?<![\w.])\+\d{8,15}(?!\w)")),
-)  # fmt: skip
+_CALL: Final = "call "
+_SHORTEST_NAMED_SECRET: Final = 6  # characters
 
 
 class Redaction:
@@ -54,11 +36,17 @@ class Redaction:
     def __init__(self, patterns: frozenset[Private]) -> None:
         self._patterns = patterns
         self._placeholders: dict[str, str] = {}  # what was found: what stands for it
+        self._found: dict[str, str] = {}  # the other way round
+        self._number = 0
+        self._said = ""  # all that the request says: no placeholder of ours may stand in it already
+        self._answers_in_json = False
         self._held: dict[tuple[int, str], str] = {}  # ends of pieces that may be half a placeholder
 
     def outward(self, request: Request) -> Request:
         if not self._patterns:
             return request
+        self._said = "\n".join(_texts(request))
+        self._answers_in_json = request.constraint is not None and request.constraint.kind == "json_schema"
         prompts = [
             replace(prompt, messages=tuple(map(self._message, prompt.messages)))
             if isinstance(prompt, ChatPrompt)
@@ -73,74 +61,109 @@ class Redaction:
             return [event]
         match event:
             case Delta() | ReasoningDelta() | RefusalDelta():
-                return self._piece(event, type(event).__name__, lambda text: replace(event, text=text), event.text)
+                place, in_json = type(event).__name__, self._answers_in_json and isinstance(event, Delta)
+                text, rest = self._piece((event.choice, place), event.text, in_json=in_json)
+                said: list[Event] = [replace(event, text=text)]
+                silent = not text and not (isinstance(event, Delta) and event.logprobs)
             case ToolCallDelta():
-                place = f"call {event.index}"
-                return self._piece(event, place, lambda text: replace(event, arguments=text), event.arguments)
+                place = f"{_CALL}{event.index}"
+                text, rest = self._piece((event.choice, place), event.arguments, in_json=True)
+                said = [replace(event, arguments=text)]
+                silent = not text and event.id is None
             case Finished():
                 return [*self._flushed(event.choice), event]
-        return [event]
+            case _:
+                return [event]
+        before = self._flushed(event.choice, place)
+        return [*before, *(() if silent and rest else said)]
 
     def _message(self, message: Message) -> Message:
         content = tuple(
             replace(part, text=self._without(part.text)) if isinstance(part, TextPart) else part
             for part in message.content
         )
-        calls = tuple(replace(call, arguments=self._without(call.arguments)) for call in message.tool_calls)
+        calls = tuple(replace(call, arguments=self._arguments(call.arguments)) for call in message.tool_calls)
         return replace(message, content=content, tool_calls=calls)
 
     def _without(self, text: str) -> str:
-        for kind, form in _FORMS:
-            if kind in self._patterns:
-                text = form.sub(lambda found, kind=kind: self._stand_in(kind, found), text)  # type: ignore[misc] # mypy knows no default here
+        for kind, find in finds(self._patterns):
+            pieces, end = [], 0
+            for start, stop in find(text):
+                pieces += [text[end:start], self._stand_in(kind, text[start:stop])]
+                end = stop
+            text = "".join([*pieces, text[end:]]) if pieces else text
         return text
 
-    def _stand_in(self, kind: Private, found: re.Match[str]) -> str:
-        whole = found[0]
-        value = found.groupdict().get("value") or whole
-        if kind == "card" and not _is_card(value):
-            return whole
-        if kind == "phone" and not 7 <= sum(c.isdigit() for c in value) <= 15:
-            return whole
+    def _arguments(self, text: str) -> str:
+        """Of a call: JSON as a rule, in whose strings things look other than they are."""
+        try:
+            before = json.loads(text)
+        except (ValueError, RecursionError):
+            return self._without(text)
+        after = self._value(before)
+        return text if after == before else json.dumps(after, ensure_ascii=False)
+
+    def _value(self, value: Any, name: str = "") -> Any:
+        match value:
+            case str():
+                secret = "secret" in self._patterns and is_secret_name(name) and len(value) >= _SHORTEST_NAMED_SECRET
+                return self._stand_in("secret", value) if secret else self._without(value)
+            case list():
+                return [self._value(item, name) for item in value]
+            case dict():
+                return {key: self._value(item, key) for key, item in value.items()}
+        return value
+
+    def _stand_in(self, kind: Private, value: str) -> str:
         if value not in self._placeholders:
-            self._placeholders[value] = f"[{kind.upper()}_{len(self._placeholders) + 1}]"
-        return whole.replace(value, self._placeholders[value])
+            self._number += 1
+            while (mark := f"[{kind.upper()}_{self._number}]") in self._said:
+                self._number += 1
+            self._placeholders[value], self._found[mark] = mark, value
+        return self._placeholders[value]
 
-    def _piece(self, event: Any, kind: str, made: Callable[[str], Event], text: str) -> list[Event]:
-        place = event.choice, kind
-        text = self._held.pop(place, "") + text
+    def _piece(self, place: tuple[int, str], piece: str, *, in_json: bool) -> tuple[str, str]:
+        """What can be told at this place now, and what waits."""
+        text = self._held.pop(place, "") + piece
         start = text.rfind("[", max(0, len(text) - _LONGEST_PLACEHOLDER))
-        if start >= 0 and any(mark.startswith(text[start:]) and mark != text[start:] for mark in self._marks()):
-            self._held[place], text = text[start:], text[:start]
-            if not text and not (isinstance(event, ToolCallDelta) and event.id is not None):
-                return []
-        return [made(self._with(text, in_json=kind.startswith("call")))]
+        if start < 0 or not any(mark.startswith(text[start:]) and mark != text[start:] for mark in self._found):
+            return self._with(text, in_json=in_json), ""
+        self._held[place] = text[start:]
+        return self._with(text[:start], in_json=in_json), text[start:]
 
-    def _flushed(self, choice: int) -> Iterator[Event]:
-        for place in [place for place in self._held if place[0] == choice]:
-            text, kind = self._held.pop(place), place[1]
-            match kind:
+    def _flushed(self, choice: int, now: str | None = None) -> list[Event]:
+        """What waits in other places of the choice: it comes before what is said `now`. Calls may come side by side."""
+        events: list[Event] = []
+        for held in [held for held in self._held if held[0] == choice and held[1] != now]:
+            place = held[1]
+            if now is not None and now.startswith(_CALL) and place.startswith(_CALL):
+                continue
+            text = self._held.pop(held)
+            match place:
                 case "Delta":
-                    yield Delta(choice, text, 0)
+                    events.append(Delta(choice, text, 0))
                 case "ReasoningDelta":
-                    yield ReasoningDelta(choice, text, 0)
+                    events.append(ReasoningDelta(choice, text, 0))
                 case "RefusalDelta":
-                    yield RefusalDelta(choice, text)
+                    events.append(RefusalDelta(choice, text))
                 case _:
-                    yield ToolCallDelta(choice, int(kind.removeprefix("call ")), None, None, text)
-
-    def _marks(self) -> Iterator[str]:
-        yield from self._placeholders.values()
+                    events.append(ToolCallDelta(choice, int(place.removeprefix(_CALL)), None, None, text))
+        return events
 
     def _with(self, text: str, *, in_json: bool) -> str:
-        if "[" in text:
-            for value, mark in self._placeholders.items():
-                text = text.replace(mark, json.dumps(value)[1:-1] if in_json else value)
-        return text
+        if "[" not in text:
+            return text
+
+        def put_back(mark: re.Match[str]) -> str:
+            value = self._found[mark[0]]
+            return json.dumps(value, ensure_ascii=False)[1:-1] if in_json else value
+
+        return re.sub("|".join(map(re.escape, self._found)), put_back, text)
 
 
-def _is_card(text: str) -> bool:
-    """Luhn's check, which nine of ten numbers that are no card fail."""
-    digits = [int(c) for c in text if c.isdigit()]
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return 13 <= len(digits) <= 19 and (sum(doubled) + sum(digits[-1::-2])) % 10 == 0
+def _texts(request: Request) -> Iterator[str]:
+    for prompt in request.prompts:
+        if isinstance(prompt, ChatPrompt):
+            for message in prompt.messages:
+                yield from (part.text for part in message.content if isinstance(part, TextPart))
+                yield from (call.arguments for call in message.tool_calls)

@@ -10,6 +10,7 @@ from typing import Any, Final
 RETRIED: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 8.0
+LONGEST_S: Final = 1e7  # four months: a longer wait is a slip
 
 
 def pause_s(attempt: int, retry_after_s: float | None, rng: random.Random) -> float:
@@ -35,8 +36,8 @@ def retry_after_s(headers: Mapping[str, str], body: Any, now: datetime) -> float
             except ValueError:
                 continue
             date = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-            return max(0.0, (date - now).total_seconds())
-    return _in_body(body, depth=4)
+            return min(LONGEST_S, max(0.0, (date - now).total_seconds()))
+    return _in_body(body, depth=5)  # Google's is in a list, in an error, in its details, in one of them
 
 
 def _in_body(body: Any, depth: int) -> float | None:
@@ -62,6 +63,6 @@ def _number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    return number if 0 <= number < 1e7 else None
+    return number if 0 <= number < LONGEST_S else None

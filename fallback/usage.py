@@ -10,6 +10,7 @@ from typing import Literal
 from fallback.wire.contract import Claimed
 
 FACTOR = 4
+MOST_REASONING_TOKENS = 1_000_000  # more than any model thinks for one answer
 SLACK_TOKENS = 64  # marks around messages, tools' descriptions in another form
 
 UsageFlag = Literal["usage-missing", "usage-doubtful", "price-unknown", "cost-uncertain"]
@@ -29,11 +30,18 @@ def settled(claimed: Claimed | None, counted: Counted, *, complete: bool) -> tup
     ours = Claimed(counted.prompt_tokens, 0, counted.completion_tokens, 0)
     if claimed is None:
         return ours, ("usage-missing",)
-    prompt_fits = _fits(claimed.prompt_tokens, counted.prompt_tokens, at_most=not counted.has_images)
+    prompt_fits = (claimed.prompt_tokens > 0 or not counted.prompt_tokens) and _fits(
+        claimed.prompt_tokens, counted.prompt_tokens, at_most=not counted.has_images
+    )
     if not complete:
         prompt, cached = (claimed.prompt_tokens, claimed.cached_tokens) if prompt_fits else (counted.prompt_tokens, 0)
         return Claimed(prompt, cached, counted.completion_tokens, 0), ("usage-missing",)
-    if prompt_fits and _fits(claimed.completion_tokens - claimed.reasoning_tokens, counted.completion_tokens):
+    thoughts_fit = claimed.reasoning_tokens <= MOST_REASONING_TOKENS
+    if (
+        prompt_fits
+        and thoughts_fit
+        and _fits(claimed.completion_tokens - claimed.reasoning_tokens, counted.completion_tokens)
+    ):
         return claimed, ()
     return ours, ("usage-doubtful",)
 

@@ -5,6 +5,7 @@ possible again. A file that is no database is moved aside, not deleted.
 """
 
 import logging
+import os
 import queue
 import threading
 from collections import deque
@@ -17,7 +18,7 @@ from typing import Final
 import apsw
 
 from appliance.ledger.row import Row
-from appliance.ledger.schema import INSERT, NewerLedger, migrate
+from appliance.ledger.schema import INSERT, NewerLedger, check, migrate
 
 BATCH_ROWS: Final = 500
 MAX_WAITING_ROWS: Final = 20_000  # some 10 MB; then the oldest go
@@ -100,8 +101,9 @@ class Ledger:
                     self._write()
                 except (apsw.Error, OSError, NewerLedger) as error:
                     self._failed(error)
-                    if self._closing.wait(pause_s):
+                    if self._closing.is_set():  # this was the last try
                         break
+                    self._closing.wait(pause_s)
                     pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
                     continue
                 pause_s = FIRST_PAUSE_S
@@ -128,25 +130,41 @@ class Ledger:
         db = self._open()
         while self._waiting:
             batch = [self._waiting[i] for i in range(min(BATCH_ROWS, len(self._waiting)))]
-            with db:
-                db.executemany(INSERT, [astuple(row) for row in batch])
+            written = self._written_of(db, batch)
             for _ in batch:
                 self._waiting.popleft()
-            self._written += len(batch)
+            self._written += written
+            self._dropped += len(batch) - written
         if self._problem is not None:
             self._problem = None
             log.warning("ledger is written again")
 
+    @staticmethod
+    def _written_of(db: apsw.Connection, batch: list[Row]) -> int:
+        """How many rows of it could be written: one that SQLite cannot hold is left out."""
+        try:
+            with db:
+                db.executemany(INSERT, [astuple(row) for row in batch])
+        except (apsw.ConstraintError, ValueError, OverflowError):  # a NaN, half a surrogate pair, a giant number
+            written = 0
+            for row in batch:
+                with suppress(apsw.ConstraintError, ValueError, OverflowError), db:
+                    db.execute(INSERT, astuple(row))
+                    written += 1
+            return written
+        return len(batch)
+
     def _open(self) -> apsw.Connection:
         if self._db is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # its log gets the same mode
             db = apsw.Connection(str(self.path))
             try:
                 db.set_busy_timeout(BUSY_TIMEOUT_MS)
+                check(db)
                 db.pragma("journal_mode", "wal")
                 db.pragma("synchronous", "normal")  # a crash of the machine may lose the last rows, never the file
                 migrate(db)
-                self.path.chmod(0o600)
             except BaseException:
                 db.close()
                 raise

@@ -31,11 +31,17 @@ class NewerLedger(Exception):
     """The file is a later version's: this one would not understand what it does to it."""
 
 
-def migrate(db: apsw.Connection) -> None:
-    """Raises `NewerLedger` and `apsw.Error`."""
+def check(db: apsw.Connection) -> None:
+    """Changes nothing. Raises `NewerLedger` and `apsw.Error`."""
     version = db.pragma("user_version")
     if version > VERSION:
         raise NewerLedger(f"the ledger has version {version}, and this program knows {VERSION} at most")
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Raises `NewerLedger` and `apsw.Error`."""
+    check(db)
+    version = db.pragma("user_version")
     for number in range(version, VERSION):
         with db:
             db.execute(_MIGRATIONS[number])

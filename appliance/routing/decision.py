@@ -92,10 +92,13 @@ def _wish(request: Request, policy: RoutingSettings, situation: Situation) -> _W
     if is_named or request.model in ("local", "frontier"):
         place: Treatment = "frontier" if request.model == "frontier" and not is_named else "local"
         return _Wish(place, "model-name" if is_named else f"{request.model}-alias", step, confidence, explicit=True)
-    if situation.before is not None and in_tool_loop(request):
-        treatment, reason = situation.before, "tool-loop"
+    began = situation.before if in_tool_loop(request) else None
+    if began == "frontier":  # whoever made the calls reads their results
+        treatment, reason = "frontier", "tool-loop"
     elif said is not None:
         reason = f"step-{said}"
+    elif began is not None:
+        treatment, reason = began, "tool-loop"
     elif situation.before == "frontier":
         treatment, reason = "frontier", "conversation"
     elif has_images(request) or situation.too_long:

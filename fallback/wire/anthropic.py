@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from appliance.protocol import (
     ChatPrompt,
@@ -26,7 +27,7 @@ from appliance.protocol import (
 )
 from fallback.provider import Provider
 from fallback.wire.call_ids import Inward, outward
-from fallback.wire.contract import Claimed, MalformedAnswer, ProviderFault, json_object, token_count
+from fallback.wire.contract import Claimed, MalformedAnswer, ProviderFault, json_object, text_of, token_count
 
 VERSION: Final = "2023-06-01"
 _DATA_URL: Final = re.compile(r"data:(image/[a-z+.-]+);base64,(.*)", re.DOTALL)
@@ -44,7 +45,8 @@ _EFFORTS: Final = {"minimal": "low", "low": "low", "medium": "medium", "high": "
 
 class AnthropicWire:
     def url(self, provider: Provider) -> str:
-        return provider.base_url.rstrip("/") + "/messages"
+        parts = urlsplit(provider.base_url)
+        return urlunsplit(parts._replace(path=parts.path.rstrip("/") + "/messages"))
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": VERSION, **({} if key is None else {"x-api-key": key})}
@@ -82,6 +84,8 @@ class AnthropicWire:
             body["output_config"] = output
         if request.reasoning.budget:
             body["thinking"] = {"type": "enabled", "budget_tokens": request.reasoning.budget}
+        elif request.reasoning.budget == 0 or not request.reasoning.enabled:
+            body["thinking"] = {"type": "disabled"}
         return body
 
     def answer(self, request: Request) -> "AnthropicAnswer":
@@ -125,7 +129,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     for call in message.tool_calls:
         try:
             arguments = json.loads(call.arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             arguments = None
         blocks.append(
             {
@@ -191,12 +195,14 @@ class AnthropicAnswer:
 
     def feed(self, name: str, data: str) -> list[Event]:
         said = json_object(data)
+        if self._ended:
+            return []
         match said.get("type", name):
             case "message_start":
-                self._begun = True
                 message = said.get("message")
                 self._count(message.get("usage") if isinstance(message, dict) else None)
-                return [Started(0, 0, 0, 0.0)]
+                begins, self._begun = not self._begun, True
+                return [Started(0, 0, 0, 0.0)] if begins else []
             case "content_block_start":
                 return self._open(said)
             case "content_block_delta":
@@ -213,9 +219,12 @@ class AnthropicAnswer:
         return []  # pings, ends of blocks, and what is yet to be invented
 
     def end(self) -> list[Event]:
-        if not self._ended or self._reason is None:
+        if not self._begun or not self._ended or self._reason is None:
             raise MalformedAnswer("the stream ended before the answer did")
-        return [Finished(0, self._reason, self.claimed.completion_tokens if self.claimed else 0)]
+        return [
+            *self._completed(*self._blocks.values()),
+            Finished(0, self._reason, self.claimed.completion_tokens if self.claimed else 0),
+        ]
 
     def _open(self, said: dict[str, Any]) -> list[Event]:
         index, block = said.get("index"), said.get("content_block")
@@ -224,26 +233,34 @@ class AnthropicAnswer:
         kind = block.get("type")
         opened = self._blocks[index] = _Block()
         if kind == "text":
-            return [Delta(0, block["text"], 0)] if isinstance(block.get("text"), str) and block["text"] else []
+            text = text_of(block.get("text"))
+            return [Delta(0, text, 0)] if text else []
         if kind == "tool_use":
-            name = block.get("name")
-            if not isinstance(name, str) or not name:
+            name = text_of(block.get("name"))
+            if not name:
                 raise MalformedAnswer("a tool call of the stream has no name")
             opened.call, self._calls = self._calls, self._calls + 1
             events: list[Event] = [ToolCallDelta(0, opened.call, self._ids.id(block.get("id")), name, "")]
             given = block.get("input")  # as a rule empty, and to come
             if isinstance(given, dict) and given:
                 opened.has_arguments = True
-                events.append(ToolCallDelta(0, opened.call, None, None, json.dumps(given, ensure_ascii=False)))
+                events.append(ToolCallDelta(0, opened.call, None, None, json.dumps(given)))
             return events
         return []
 
     def _close(self, said: dict[str, Any]) -> list[Event]:
         index = said.get("index")
         block = self._blocks.get(index) if isinstance(index, int) else None
-        if block is None or block.call < 0 or block.has_arguments:
-            return []
-        return [ToolCallDelta(0, block.call, None, None, "{}")]  # a call without arguments
+        return [] if block is None else self._completed(block)
+
+    def _completed(self, *blocks: _Block) -> list[Event]:
+        """Arguments for calls that have none."""
+        events: list[Event] = []
+        for block in blocks:
+            if block.call >= 0 and not block.has_arguments:
+                block.has_arguments = True
+                events.append(ToolCallDelta(0, block.call, None, None, "{}"))
+        return events
 
     def _read(self, said: dict[str, Any]) -> list[Event]:
         index, delta = said.get("index"), said.get("delta")
@@ -256,6 +273,7 @@ class AnthropicAnswer:
             piece = delta.get(key)
             if not isinstance(piece, str):
                 raise MalformedAnswer(f"a {kind} of the stream has no text")
+            piece = text_of(piece)
             if not piece:
                 return []
             if kind == "text_delta":
@@ -282,6 +300,8 @@ class AnthropicAnswer:
             value = token_count(usage.get(name))
             if value is not None:
                 self._usage[name] = value
+        if "input_tokens" not in self._usage or "output_tokens" not in self._usage:
+            return
         details = usage.get("output_tokens_details")
         thoughts = details.get("thinking_tokens") if isinstance(details, dict) else None
         cached = self._usage.get("cache_read_input_tokens", 0)

@@ -39,6 +39,13 @@ def json_object(data: str) -> dict[str, Any]:
     return value
 
 
+def text_of(value: Any) -> str:
+    """A string without halves of surrogate pairs, which JSON can hold and no answer of ours; "" for what is none."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
 def token_count(value: Any) -> int | None:
     """None: it is no number of tokens."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_TOKENS else None

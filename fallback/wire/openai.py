@@ -1,6 +1,7 @@
 """OpenAI's chat completions, as OpenAI and all who speak like it offer them. Pure."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -27,10 +28,13 @@ from appliance.protocol import (
 from fallback.expressible import ANY_OBJECT
 from fallback.provider import Provider
 from fallback.wire.call_ids import Inward, outward
-from fallback.wire.contract import Claimed, MalformedAnswer, ProviderFault, json_object, token_count
+from fallback.wire.contract import Claimed, MalformedAnswer, ProviderFault, json_object, text_of, token_count
 
 _DONE: Final = "[DONE]"
+_NONE: Final = -9999.0
 _NO_TOKEN: Final = -1  # a frontier model's token ids are not known
+# OpenRouter's, vLLM's, DeepSeek's words for an answer that was not finished.
+_GIVEN_UP: Final = ("error", "abort", "insufficient_system_resource")
 _REASONS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",
@@ -79,9 +83,11 @@ class OpenAIWire:
         return body
 
     def answer(self, request: Request) -> "OpenAIAnswer":
-        return OpenAIAnswer(request.id)
+        return OpenAIAnswer(request.id, request.n)
 
     def error_message(self, body: Any) -> str | None:
+        if isinstance(body, list) and len(body) == 1:  # Google's way
+            (body,) = body
         error = body.get("error") if isinstance(body, dict) else None
         message = error.get("message") if isinstance(error, dict) else error
         return message if isinstance(message, str) else None
@@ -171,7 +177,10 @@ def _is_strict(schema: Any) -> bool:
     properties = schema.get("properties")
     if isinstance(properties, dict) or schema.get("type") == "object":
         named = set(properties or {})
-        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != named:
+        required = schema.get("required", [])
+        if schema.get("additionalProperties") is not False or not isinstance(required, list):
+            return False
+        if not all(isinstance(name, str) for name in required) or set(required) != named:
             return False
     return all(map(_is_strict, schema.values()))
 
@@ -210,7 +219,7 @@ class _Choice:
     last: int = 0  # the provider's index of the call that was last heard of
 
     def stop(self, reason: Any) -> None:
-        if reason == "error":
+        if reason in _GIVEN_UP:
             raise ProviderFault("it ended the answer with an error")
         if reason is not None:
             self.reason = _REASONS.get(reason, "stop") if isinstance(reason, str) else "stop"
@@ -219,8 +228,9 @@ class _Choice:
 
 
 class OpenAIAnswer:
-    def __init__(self, unique: str) -> None:
+    def __init__(self, unique: str, n: int = 1) -> None:
         self._unique = unique
+        self._n = n
         self._choices: dict[int, _Choice] = {}
         self._done = False
         self.claimed: Claimed | None = None
@@ -236,7 +246,7 @@ class OpenAIAnswer:
             raise ProviderFault(OpenAIWire().error_message(chunk) or "it reports an error")
         usage = chunk.get("usage")
         if isinstance(usage, dict):
-            self.claimed = _claimed(usage)
+            self.claimed = _claimed(usage) or self.claimed
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             raise MalformedAnswer("an event of the stream has no choices")
@@ -255,8 +265,8 @@ class OpenAIAnswer:
 
     def _read(self, said: Any) -> list[Event]:
         index = said.get("index", 0) if isinstance(said, dict) else None
-        if not isinstance(index, int) or not 0 <= index < 128:  # OpenAI's bound for n
-            raise MalformedAnswer("a choice of the stream has no index")
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < self._n:
+            raise MalformedAnswer("a choice of the stream is none that was asked for")
         events: list[Event] = []
         choice = self._choices.get(index)
         if choice is None:
@@ -266,16 +276,17 @@ class OpenAIAnswer:
         delta = said.get("delta") or said.get("message") or {}
         if not isinstance(delta, dict):
             raise MalformedAnswer("a choice of the stream has no delta")
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(thought, str) and thought:
+        if thought := text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning")):
             events.append(ReasoningDelta(index, thought, 0))
-        text, logprobs = delta.get("content"), _logprobs(said.get("logprobs"))
-        if (isinstance(text, str) and text) or logprobs:
-            events.append(Delta(index, text if isinstance(text, str) else "", 0, logprobs))
-        refusal = delta.get("refusal")
-        if isinstance(refusal, str) and refusal:
+        text, logprobs = text_of(delta.get("content")), _logprobs(said.get("logprobs"))
+        if text or logprobs:
+            events.append(Delta(index, text, 0, logprobs))
+        if refusal := text_of(delta.get("refusal")):
             events.append(RefusalDelta(index, refusal))
-        for call in delta.get("tool_calls") or ():
+        calls = delta.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise MalformedAnswer("the tool calls of the stream are no list")
+        for call in calls:
             events += self._call(index, choice, call)
         choice.stop(said.get("finish_reason"))
         return events
@@ -284,18 +295,19 @@ class OpenAIAnswer:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             raise MalformedAnswer("a tool call of the stream has no function")
-        name, arguments = function.get("name"), function.get("arguments") or ""
+        name, arguments = text_of(function.get("name")), function.get("arguments") or ""
         if isinstance(arguments, dict):  # some servers send what they should send as text
-            arguments = json.dumps(arguments, ensure_ascii=False)
+            arguments = json.dumps(arguments)
         if not isinstance(arguments, str):
             raise MalformedAnswer("the arguments of a tool call are no text")
+        arguments = text_of(arguments)
         theirs = call.get("index")
         if not isinstance(theirs, int):  # a server without indices sends each call whole
             theirs = max(choice.calls, default=-1) + 1 if name else choice.last
         choice.last = theirs
         events: list[Event] = []
         if theirs not in choice.calls:
-            if not isinstance(name, str) or not name:
+            if not name:
                 raise MalformedAnswer("a tool call of the stream has no name")
             choice.calls[theirs] = len(choice.calls)
             choice.without_arguments.add(choice.calls[theirs])
@@ -306,7 +318,9 @@ class OpenAIAnswer:
         return events
 
 
-def _claimed(usage: dict[str, Any]) -> Claimed:
+def _claimed(usage: dict[str, Any]) -> Claimed | None:
+    """None: it names no numbers."""
+
     def count(value: Any) -> int:
         return token_count(value) or 0
 
@@ -314,8 +328,9 @@ def _claimed(usage: dict[str, Any]) -> Claimed:
         details = usage.get(of)
         return count(details.get(name)) if isinstance(details, dict) else 0
 
-    prompt = count(usage.get("prompt_tokens"))
-    completion = count(usage.get("completion_tokens"))
+    prompt, completion = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
+    if prompt is None or completion is None:
+        return None
     return Claimed(
         prompt_tokens=prompt,
         cached_tokens=min(prompt, detail("prompt_tokens_details", "cached_tokens")),
@@ -332,12 +347,21 @@ def _logprobs(said: Any) -> tuple[TokenLogprob, ...]:
 
 
 def _logprob(entry: dict[str, Any]) -> TokenLogprob:
-    value, top = entry.get("logprob"), entry.get("top_logprobs")
+    value, top = _finite(entry.get("logprob")), entry.get("top_logprobs")
     raw = entry.get("bytes")
     token = bytes(raw) if isinstance(raw, list) and all(isinstance(b, int) and 0 <= b < 256 for b in raw) else None
     return TokenLogprob(
         token_id=_NO_TOKEN,
-        token=str(entry.get("token", "")).encode("utf-8", "replace") if token is None else token,
-        logprob=float(value) if isinstance(value, int | float) else 0.0,
+        token=text_of(entry.get("token")).encode() if token is None else token,
+        logprob=value,
         top=tuple(_logprob(other) for other in top if isinstance(other, dict)) if isinstance(top, list) else (),
     )
+
+
+def _finite(value: Any) -> float:
+    """A log-probability that JSON can say: of what has none, as OpenAI does, -9999."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return _NONE
+    return number if math.isfinite(number) else _NONE

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fallback.wire.contract import MalformedAnswer
 
+BOM = b"\xef\xbb\xbf"
 MAX_EVENT_BYTES = 8 * 2**20  # an image in base64 may be one event
 
 
@@ -16,19 +17,30 @@ class EventStream:
         self._name = ""
         self._data: list[str] = []
         self._data_bytes = 0
+        self._begun = False
+        self._after_return = False
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
         """(event name or "", data) of each event that is whole now. Raises `MalformedAnswer`."""
+        if not data:
+            return
+        if self._after_return and data.startswith(b"\n"):  # the second half of a line break
+            data = data[1:]
+        self._after_return = data.endswith(b"\r")
         self._buffer += data
+        if not self._begun and len(self._buffer) >= len(BOM):
+            self._begun = True
+            if self._buffer.startswith(BOM):
+                del self._buffer[: len(BOM)]
         if b"\n" in data or b"\r" in data:
-            # A carriage return at the end may be half a line break.
-            whole = len(self._buffer) - self._buffer.endswith(b"\r")
-            text = bytes(self._buffer[:whole]).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            *lines, rest = text.split(b"\n")
-            self._buffer = bytearray(rest) + self._buffer[whole:]
+            *lines, rest = bytes(self._buffer).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+            self._buffer = bytearray(rest)
             for line in lines:
                 yield from self._take(line)
-        if len(self._buffer) + self._data_bytes > MAX_EVENT_BYTES:
+        self._check_size(len(self._buffer))
+
+    def _check_size(self, more_bytes: int) -> None:
+        if more_bytes + self._data_bytes > MAX_EVENT_BYTES:
             raise MalformedAnswer(f"one event of the stream is larger than {MAX_EVENT_BYTES} bytes")
 
     def _take(self, line: bytes) -> Iterator[tuple[str, str]]:
@@ -44,7 +56,8 @@ class EventStream:
             if field == b"event":
                 self._name = value.decode()
             elif field == b"data":
+                self._data_bytes += len(value) + 1  # an empty line takes its place too
+                self._check_size(0)
                 self._data.append(value.decode())
-                self._data_bytes += len(value)
         except UnicodeDecodeError:
             raise MalformedAnswer("the stream is not UTF-8") from None
