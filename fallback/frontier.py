@@ -137,7 +137,7 @@ class Frontier:
                     wait_s = self._pause_s(lane, tries, error, is_last=lane is lanes[-1], deadline_s=deadline_s)
                     if wait_s is None:
                         break
-                    await asyncio.sleep(wait_s)
+                    await self._surroundings.pause(wait_s)
                 else:
                     return
         raise _explained(failures)

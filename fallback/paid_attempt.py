@@ -7,7 +7,7 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -25,6 +25,7 @@ from fallback.wire import wire_of
 from fallback.wire.contract import Claimed
 
 COUNTING_LIMIT_S = 2.0
+SLACK_PIECES = 16  # the name of a call is one, and so may be half a character
 BYTES_A_TOKEN = 4  # of English, where no tokenizer is at hand
 # Of a picture that is fetched, at the most: OpenAI counts 1,445 for its dearest detail, Anthropic 1,600.
 IMAGE_TOKENS = 2048
@@ -70,6 +71,16 @@ class Surroundings:
     budget: Budget
     clock: Callable[[], float]
     waits: set[asyncio.Timeout] = field(default_factory=set)
+
+    async def pause(self, for_s: float) -> None:
+        """Shorter when the appliance goes offline meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(for_s) as wait:
+                self.waits.add(wait)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self.waits.discard(wait)
 
     def interrupt(self) -> None:
         """The appliance has gone offline: whatever is waited for outside ends now."""
@@ -126,6 +137,7 @@ class PaidAttempt:
                         elif isinstance(event, Started):
                             held.append(replace(event, model=self._provider.model))
                         else:
+                            self._check_length(bill.progress)
                             self.begun = True
                             for ready in (*held, event):
                                 yield ready
@@ -144,6 +156,16 @@ class PaidAttempt:
             if not bill.is_paid:  # whoever asked has left
                 self._lane.breaker.not_counted()
                 await bill.pay("cancelled", None, None)
+
+    def _check_length(self, progress: Progress) -> None:
+        """Ends an answer that does not keep to its limit: what was set aside is for no more."""
+        if len(progress.text_s) > self._most_tokens + SLACK_PIECES:  # each is a token at least
+            raise AttemptFailed("failed", f"{self._provider.name} does not keep to the limit of tokens")
+
+    @property
+    def _most_tokens(self) -> int:
+        limit = self._order.request.stopping.max_tokens
+        return (self._provider.max_tokens if limit is None else limit) * self._order.request.n
 
     def _admitted(self) -> str | None:
         """The key, when a request may go."""
@@ -171,11 +193,9 @@ class PaidAttempt:
                 )
                 raise AttemptFailed("held-back", why)
             return budget.reserve(self._order.account, 0.0)
-        limit = self._order.request.stopping.max_tokens
         # No tokenizer makes more tokens of a text than it has bytes.
         prompt_tokens = len(self._body) + IMAGE_TOKENS * _images(self._order.request)
-        completion_tokens = (provider.max_tokens if limit is None else limit) * self._order.request.n
-        return budget.reserve(self._order.account, price.usd(prompt_tokens, 0, completion_tokens))
+        return budget.reserve(self._order.account, price.usd(prompt_tokens, 0, self._most_tokens))
 
     async def _next(self, events: AsyncGenerator[Event | None, None], progress: Progress) -> tuple[Event, ...] | None:
         """What came next; empty when it tells nothing yet. None: that was all."""

@@ -1,7 +1,7 @@
 """Takes what is private out of a request before it leaves, and puts it back into the answer. Pure.
 
 Each find becomes a placeholder that a model can repeat, `[EMAIL_1]`, the same one for the same text. What is found, and
-how, is in `private_forms`. Images and the descriptions of tools go out as they are.
+how, is in `private_forms`. Images go out as they are.
 """
 
 import json
@@ -21,6 +21,7 @@ from appliance.protocol import (
     RefusalDelta,
     Request,
     TextPart,
+    Tool,
     ToolCallDelta,
 )
 from fallback.private_forms import finds, is_secret_name
@@ -48,12 +49,17 @@ class Redaction:
         self._said = "\n".join(_texts(request))
         self._answers_in_json = request.constraint is not None and request.constraint.kind == "json_schema"
         prompts = [
-            replace(prompt, messages=tuple(map(self._message, prompt.messages)))
+            replace(
+                prompt, messages=tuple(map(self._message, prompt.messages)), tools=tuple(map(self._tool, prompt.tools))
+            )
             if isinstance(prompt, ChatPrompt)
             else prompt
             for prompt in request.prompts
         ]
-        return replace(request, prompts=tuple(prompts))
+        form = request.constraint
+        if form is not None and self._answers_in_json:
+            form = replace(form, text=self._json(form.text))
+        return replace(request, prompts=tuple(prompts), constraint=form)
 
     def inward(self, event: Event) -> list[Event]:
         """The event with what was taken out; what may be half a placeholder waits for the next piece."""
@@ -82,8 +88,12 @@ class Redaction:
             replace(part, text=self._without(part.text)) if isinstance(part, TextPart) else part
             for part in message.content
         )
-        calls = tuple(replace(call, arguments=self._arguments(call.arguments)) for call in message.tool_calls)
-        return replace(message, content=content, tool_calls=calls)
+        calls = tuple(replace(call, arguments=self._json(call.arguments)) for call in message.tool_calls)
+        name = None if message.name is None else self._without(message.name)
+        return replace(message, content=content, tool_calls=calls, name=name)
+
+    def _tool(self, tool: Tool) -> Tool:
+        return replace(tool, description=self._without(tool.description), parameters=self._json(tool.parameters))
 
     def _without(self, text: str) -> str:
         for kind, find in finds(self._patterns):
@@ -94,8 +104,8 @@ class Redaction:
             text = "".join([*pieces, text[end:]]) if pieces else text
         return text
 
-    def _arguments(self, text: str) -> str:
-        """Of a call: JSON as a rule, in whose strings things look other than they are."""
+    def _json(self, text: str) -> str:
+        """Of arguments, as a rule, and of schemas: in JSON's strings things look other than they are."""
         try:
             before = json.loads(text)
         except (ValueError, RecursionError):
@@ -167,3 +177,6 @@ def _texts(request: Request) -> Iterator[str]:
             for message in prompt.messages:
                 yield from (part.text for part in message.content if isinstance(part, TextPart))
                 yield from (call.arguments for call in message.tool_calls)
+            yield from (text for tool in prompt.tools for text in (tool.description, tool.parameters))
+    if request.constraint is not None:
+        yield request.constraint.text
