@@ -49,9 +49,9 @@ def llama_server(model_path: Path) -> Iterator[str]:
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("the wheel with the C++ llama-server is one of the benchmarks' packages: `make bench` installs it")
     script = ROOT / "tests/bench/cpp_server.py"
-    arguments = ["--model", model_path, "--port", "0", "--threads", "1", "--parallel", "2", "--ctx-size", "4096"]
+    arguments = ["--model", str(model_path), "--port", "0", "--threads", "1", "--parallel", "2", "--ctx-size", "4096"]
     with subprocess.Popen(
-        [sys.executable, script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         url = next(line.strip() for line in process.stdout if line.startswith("http"))
