@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from appliance.answering import Answering, Order, refuse_images
@@ -44,7 +44,10 @@ class Pipeline:
         """Decides where the request goes. Raises an `ApplianceError`."""
         exchange.asked(request)
         self.engines.check_model(request.model)
-        decision = decide(request, self._policy, await self._situation(request, principal))
+        if principal.local_only or self._policy.privacy == "local-only":
+            # From here on the request itself says so, and the gate reads it there.
+            request = replace(request, hints=replace(request.hints, privacy="local-only"))
+        decision = decide(request, self._policy, await self._situation(request, principal.id))
         if decision.place == "local" and not decision.may_escalate:
             refuse_images(request)
         self._note(decision, exchange, request)
@@ -72,17 +75,16 @@ class Pipeline:
         """Which of the local models answers."""
         return request.model if request.model in self.engines.supervisors else self.engines.models[0].name
 
-    async def _situation(self, request: Request, principal: Principal) -> Situation:
+    async def _situation(self, request: Request, key: str) -> Situation:
         frontier = self.legs.frontier
         has_frontier = bool(frontier.providers)
         return Situation(
             local_models=frozenset(self.engines.supervisors),
             has_frontier=has_frontier,
             offline=frontier.gate.offline,
-            local_only=principal.local_only,
             excluded_field=frontier.excluded(request) if has_frontier else None,
             too_long=self._is_too_long(request),
-            before=self._conversations.before(request, principal.id),
+            before=self._conversations.before(request, key),
             guess=await self._classifier.guess(request),
         )
 

@@ -28,7 +28,6 @@ class Situation:
     local_models: frozenset[str]
     has_frontier: bool  # a provider is configured
     offline: bool
-    local_only: bool  # the key's or the owner's rule
     excluded_field: str | None  # of the request: what no provider can express
     too_long: bool  # the prompt cannot fit the local model's context
     before: Place | None  # where this conversation was answered last
@@ -109,7 +108,7 @@ def _wish(request: Request, policy: RoutingSettings, situation: Situation) -> _W
 def _obstacle(request: Request, policy: RoutingSettings, situation: Situation, wish: _Wish) -> str | None:
     """Why the frontier cannot have it; None: it can."""
     by_name = wish.explicit and wish.treatment == "frontier"
-    if situation.local_only or request.hints.privacy == "local-only" or policy.privacy == "local-only":
+    if request.hints.privacy == "local-only" or policy.privacy == "local-only":
         return "local-only"
     if not situation.has_frontier:
         if by_name:

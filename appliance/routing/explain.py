@@ -50,7 +50,6 @@ class Explainer:
             local_models=served,
             has_frontier=bool(self._providers),
             offline=self._is_offline,
-            local_only=False,
             excluded_field=_excluded([excluded_by(request, provider) for provider in self._providers]),
             too_long=False,  # how long is too long is the model's to say, and none is loaded
             before=None,

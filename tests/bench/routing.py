@@ -86,7 +86,6 @@ async def _decided(classifier: Classifier, request: Request, settings: Settings)
         local_models=frozenset({"local-model"}),
         has_frontier=True,
         offline=False,
-        local_only=False,
         excluded_field=None,
         too_long=False,
         before=None,

@@ -21,7 +21,6 @@ NOW = Situation(
     local_models=frozenset({"small"}),
     has_frontier=True,
     offline=False,
-    local_only=False,
     excluded_field=None,
     too_long=False,
     before=None,
@@ -50,7 +49,6 @@ situations = st.builds(
     local_models=st.sampled_from((frozenset({"small"}), frozenset({"frontier"}))),
     has_frontier=st.booleans(),
     offline=st.booleans(),
-    local_only=st.booleans(),
     excluded_field=st.sampled_from((None, "logit_bias")),
     too_long=st.booleans(),
     before=st.sampled_from((None, "local", "frontier")),
@@ -78,7 +76,7 @@ requests = st.builds(
 @given(request_=requests, policy=policies, now=situations)
 def test_what_must_not_leave_the_machine_never_does(request_: Request, policy: RoutingSettings, now: Situation) -> None:
     if request_.hints.privacy != "local-only" and policy.privacy != "local-only":
-        now = replace(now, local_only=True)
+        request_ = replace(request_, hints=replace(request_.hints, privacy="local-only"))
     found = decide(request_, policy, now)  # and nobody is refused for it
     assert found.route == "local"
     assert not found.may_escalate
@@ -122,11 +120,11 @@ def test_the_same_is_decided_of_the_same_and_in_one_word(
         assert not (found.degraded and found.may_escalate)
 
 
-@pytest.mark.parametrize("who", ["request", "key", "policy"])
+@pytest.mark.parametrize("who", ["request", "policy"])
 def test_privacy_goes_before_the_name_frontier(who: str) -> None:
     request = asked("frontier", privacy="local-only" if who == "request" else "any")
     policy = POLICY.model_copy(update={"privacy": "local-only" if who == "policy" else "any"})
-    found = decided(request, policy, local_only=who == "key")
+    found = decided(request, policy)
     assert (found.place, found.reason, found.degraded) == ("local", "local-only", True)
 
 
