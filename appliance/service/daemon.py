@@ -14,7 +14,7 @@ from appliance.app import Application
 from appliance.engines import Engines
 from appliance.security.keys import KeyStore, KeyStoreError
 from appliance.service.http_protocol import ConnectionLimits, limited_protocol
-from appliance.service.listen import check_bind, open_listener, raise_open_files_limit
+from appliance.service.listen import check_bind, forbid_core_files, open_listener, raise_open_files_limit
 from appliance.service.sd_notify import Notifier
 from appliance.settings import ConfigError, Loaded
 from appliance.telemetry import logs
@@ -51,6 +51,7 @@ class Daemon:
         address = check_bind(server_settings.host, has_keys=self._application.keys.has_keys())
         listener = open_listener(address, server_settings.port)
         raise_open_files_limit()
+        forbid_core_files()
         server = self._server()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -60,6 +60,11 @@ def raise_open_files_limit() -> int:
     return hard
 
 
+def forbid_core_files() -> None:
+    """A core file would hold keys, and what users asked."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
 def _resolve(host: str) -> str:
     name = host.removeprefix("[").removesuffix("]")
     try:

@@ -265,3 +265,10 @@ def test_a_request_s_account_in_the_ledger_is_its_key_s_id(frontier: Frontier) -
     (row,) = attempts(frontier.daemon, outcome, 1)
     assert row.key
     assert row.key not in frontier.keys.values()
+
+
+def test_no_process_leaves_a_core_file(frontier: Frontier) -> None:
+    for pid in (frontier.daemon.pid, *(process.pid for process in frontier.daemon.processes())):
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        (line,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
+        assert line.split()[4] == "0", line
