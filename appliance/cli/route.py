@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def route(
     ctx: typer.Context,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What a user would say.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What a user would say.")] = None,
     *,
     step: Annotated[str | None, typer.Option(help="The kind of step, as an agent would name it.")] = None,
     model: Annotated[str, typer.Option(help="auto, local, frontier or a model's name.")] = "auto",
