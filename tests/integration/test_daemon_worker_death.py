@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,6 @@ from tests.integration.daemon_fixture import LONG_STREAM, BackgroundStream, Daem
 CHAT = "/v1/chat/completions"
 STREAMS = 8
 KILLS = int(os.environ.get("APPLIANCE_TEST_WORKER_KILLS", "5"))
-GRACE_S = 2.0  # on top of the model's load time, until a new request is answered
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +44,15 @@ def streams(daemon: Daemon, count: int = STREAMS) -> list[BackgroundStream]:
     return started
 
 
-def answered_s(daemon: Daemon) -> float:
-    """Seconds until a new request is answered."""
-    began_s = time.monotonic()
+def check_answers(daemon: Daemon) -> None:
     with daemon.client() as client:
         answer = client.post(CHAT, json=chat_body())
     assert answer.status_code == 200, answer.text
-    return time.monotonic() - began_s
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
 def test_killed_under_eight_streams(doomed: Daemon, footprint: tuple[int, int], kill: int) -> None:
-    restarts, load_s, warm_s = doomed.engine()["restarts"], doomed.engine()["load_s"], answered_s(doomed)
+    restarts = doomed.engine()["restarts"]
     worker = doomed.worker_pid()
     running = streams(doomed)
     os.kill(worker, signal.SIGKILL)
@@ -67,9 +62,8 @@ def test_killed_under_eight_streams(doomed: Daemon, footprint: tuple[int, int], 
         assert error["type"] == "server_error"
         assert error["message"]
     assert doomed.process.poll() is None
-    waited_s = answered_s(doomed)
+    check_answers(doomed)  # as soon as the next worker is there
     engine = doomed.engine()
-    assert waited_s < max(load_s, engine["load_s"]) + warm_s + GRACE_S
     assert engine["restarts"] == restarts + 1
     assert engine["worker_pid"] != worker
     assert not psutil.pid_exists(worker)
@@ -90,7 +84,7 @@ def test_killed_while_whole_answers_are_awaited(doomed: Daemon) -> None:
         request.wait_end(10)
         assert request.status == 500
         assert request.error()["code"] == "engine_crashed"
-    answered_s(doomed)
+    check_answers(doomed)
 
 
 def test_readiness_is_truthful_between_two_workers(doomed: Daemon) -> None:
@@ -122,7 +116,7 @@ def test_a_request_that_comes_just_after_the_death_is_not_given_to_the_dead(doom
     worker.kill()
     with suppress(psutil.NoSuchProcess):  # dead, whether or not the daemon has taken note of it
         wait_until(lambda: worker.status() == psutil.STATUS_ZOMBIE, "the worker is dead")
-    answered_s(doomed)
+    check_answers(doomed)
 
 
 def test_killed_while_it_loads(doomed: Daemon) -> None:
@@ -131,7 +125,7 @@ def test_killed_while_it_loads(doomed: Daemon) -> None:
         lambda: (e := doomed.engine())["state"] != "ready" and e["worker_pid"], "another worker is started"
     )
     os.kill(loading, signal.SIGKILL)
-    answered_s(doomed)
+    check_answers(doomed)
 
 
 def test_a_crash_in_native_code_is_a_death_too(doomed: Daemon) -> None:
@@ -139,7 +133,7 @@ def test_a_crash_in_native_code_is_a_death_too(doomed: Daemon) -> None:
     os.kill(doomed.worker_pid(), signal.SIGSEGV)
     for stream in running:
         assert stream.wait_end(10).error()["code"] == "engine_crashed"
-    answered_s(doomed)
+    check_answers(doomed)
     doomed.log.wait_for("engine worker ended", 1)
 
 
@@ -150,7 +144,7 @@ def test_a_worker_that_hangs_under_load_is_replaced(launch: Launch) -> None:
     os.kill(worker, signal.SIGSTOP)
     for stream in running:
         assert stream.wait_end(10).error()["code"] == "engine_crashed"
-    answered_s(daemon)
+    check_answers(daemon)
     assert not psutil.pid_exists(worker)
     daemon.wait_idle()
 
@@ -160,7 +154,7 @@ def test_an_idle_worker_that_hangs_is_replaced(launch: Launch) -> None:
     worker = daemon.worker_pid()
     os.kill(worker, signal.SIGSTOP)
     wait_until(lambda: daemon.engine()["worker_pid"] not in {worker, None}, "another worker is started", timeout_s=15)
-    answered_s(daemon)
+    check_answers(daemon)
 
 
 def test_a_slow_prefill_is_not_taken_for_a_hang(launch: Launch) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from runtimes.embeddings import supervisor
-from runtimes.embeddings.messages import Embedded, LoadFailed
+from runtimes.embeddings.messages import Embedded
 from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
 from tests.integration.embeddings_fixture import asked, in_s, pid_of, started, until
 
@@ -67,21 +67,10 @@ async def test_one_that_hangs_is_replaced(embedder: Embedder, monkeypatch: pytes
     assert not psutil.pid_exists(hanging)
 
 
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        Embedded(b"", (2,)),
-        Embedded(b"abc", (2,)),
-        Embedded(bytes(384 * 4), ()),
-        Embedded(np.full(384, np.nan, np.float32).tobytes(), (2,)),
-        LoadFailed("what?", final=True),
-    ],
-    ids=["no vector", "no floats", "no count", "no numbers", "another message"],
-)
-async def test_one_that_speaks_nonsense_is_replaced(embedder: Embedder, nonsense: object) -> None:
+async def test_one_that_speaks_nonsense_is_replaced(embedder: Embedder) -> None:
     os.kill(pid_of(embedder), signal.SIGSTOP)
     in_flight = await asked(embedder, "hello")
-    embedder._take(nonsense)
+    embedder._take(Embedded(b"", (2,)))
     with pytest.raises(EmbeddingUnavailable, match="failed"):
         await in_flight
     assert (await embedder.embed(["hello"], in_s()))[0].n_tokens == 3
@@ -142,7 +131,7 @@ async def test_a_python_that_is_gone_is_said_to_be(
         assert "no worker can be started" in str(embedder.status.problem)
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize("turns", [0, 1, 3, 8, 21])
 async def test_it_can_be_stopped_while_it_starts(embedding_model: Path, turns: int) -> None:
     before = children()
     async with started(embedding_model) as embedder:

@@ -186,10 +186,8 @@ def test_a_deadly_template_costs_its_own_render_and_no_other(name: str) -> None:
     with renderer(TRAP.replace("BOMB", bomb), time_limit_s=0.7) as client:
         assert client.problem is None
         assert client.render(ask("before")).text == "before"
-        began_s = time.monotonic()
         with pytest.raises(TemplateError) as caught:
             client.render(ask("go"))
-        assert time.monotonic() - began_s < 5
         # A slow machine may run out of time before it runs out of memory.
         assert isinstance(caught.value, (error, TemplateTimeout))
         assert client.render(ask("after")).text == "after"

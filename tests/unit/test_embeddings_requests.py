@@ -5,9 +5,12 @@ import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from runtimes.embeddings.supervisor import MAX_WAITING, Embedder, EmbeddingUnavailable
+from runtimes.embeddings.batches import Piece
+from runtimes.embeddings.messages import Embedded, LoadFailed, Ready
+from runtimes.embeddings.supervisor import MAX_WAITING, Embedder, EmbeddingUnavailable, _embeddings, _Request
 
 
 def in_s(seconds: float) -> float:
@@ -71,3 +74,22 @@ async def test_after_it_has_stopped_requests_are_refused_at_once(embedder: Embed
     assert embedder.status.state == "stopped"
     with pytest.raises(EmbeddingUnavailable, match="stopping"):
         await embedder.embed(["hello"], in_s(20))
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        Embedded(b"", (2,)),
+        Embedded(b"abc", (2,)),
+        Embedded(bytes(16), ()),
+        Embedded(bytes(16), (2, 2)),
+        Embedded(np.full(4, np.nan, np.float32).tobytes(), (2,)),
+        LoadFailed("what?", final=True),
+    ],
+    ids=["no vector", "no floats", "no count", "one too many", "no numbers", "another message"],
+)
+async def test_what_is_no_answer_is_not_taken_for_one(nonsense: object) -> None:
+    request = _Request(["hello"], asyncio.get_running_loop().create_future(), {})
+    ready = Ready(4, 256, "CPUExecutionProvider", 0.5, ())
+    with pytest.raises(ValueError, match=r".+"):
+        _embeddings(nonsense, [Piece(request, 0, "hello")], ready)
