@@ -1,8 +1,9 @@
 """The sections that decide what leaves the machine: [frontier], [routing] and [economics]."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
@@ -12,18 +13,32 @@ from fallback import FEATURES, BudgetLimits, KeySource, Provider
 
 Treatment = Literal["local", "frontier", "local-then-escalate"]
 
+_SECRET_PARAMETER = re.compile(r"key|token|secret|passw|^sig", re.IGNORECASE)
+
 
 def _key_source(text: str) -> str:
     KeySource(text)
     return text
 
 
-def _base_url(text: str) -> str:
+def _address(text: str) -> str:
+    """http or https, with a host that can be one. What is wrong is said without the text, which may hold a key."""
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("should be http:// or https:// with a host, up to what comes before /chat/completions")
-    if parts.username or parts.password:
-        raise ValueError("should hold no password: a key has its own setting")
+    if not text.isascii() or any(c.isspace() or not c.isprintable() for c in text):
+        raise ValueError("should hold no blank and nothing but ASCII")
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[\w.:-]+", parts.hostname or ""):
+        raise ValueError("should be http:// or https:// with the name of a host")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError("should have a port below 65536, or none") from None
+    return text
+
+
+def _base_url(text: str) -> str:
+    parts = urlsplit(_address(text))
+    if parts.username or parts.password or any(_SECRET_PARAMETER.search(name) for name, _ in parse_qsl(parts.query)):
+        raise ValueError("should hold no password and no key: a key has its own setting")
     return text
 
 
@@ -79,7 +94,9 @@ class FrontierSettings(Section):
         (),
         description="tables of name, kind (openai, azure, anthropic), base_url, model, key, and more: see the README",
     )
-    proxy: str | None = Field(None, description="HTTP proxy of outgoing requests; the environment's is not used")
+    proxy: Annotated[str, AfterValidator(_address)] | None = Field(
+        None, description="HTTP proxy of outgoing requests; the environment's is not used"
+    )
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:

@@ -388,7 +388,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     names = [_dotted(entry["loc"]) for entry in found]
     first, name = found[0], names[0]
     message = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
-    message = message.replace("a valid tuple", "a list of names")
+    what = "tables: [[frontier.providers]]" if name == "frontier.providers" else "a list of names"
+    message = message.replace("a valid tuple", what)
     message = message.replace("Extra inputs are not permitted", "there is no such key")
     # A check across a section names its keys itself; and anywhere in a provider's table its key may stand by mistake.
     if "." in name and not name.startswith("frontier.providers"):

@@ -56,7 +56,7 @@ async def _explain_one(explainer: "Explainer", body: dict[str, Any], headers: di
         return await explainer.explain(body, headers)
 
 
-async def _explain_all(explainer: "Explainer", lines: Iterable[str]) -> None:
+async def _explain_all(explainer: "Explainer", lines: Iterable[bytes]) -> None:
     from appliance.errors import ApplianceError  # noqa: PLC0415 - slow to import
 
     async with explainer:
@@ -66,19 +66,19 @@ async def _explain_all(explainer: "Explainer", lines: Iterable[str]) -> None:
                 if isinstance(body, dict):
                     body.setdefault("model", "auto")
                 shown = _as_json(await explainer.explain(body, {}))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one of the first
                 shown = {"error": f"not JSON: {error}"}
             except ApplianceError as error:
                 shown = {"error": error.message}
             typer.echo(json.dumps(shown))
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[bytes]:
     if str(path) == "-":
-        yield from filter(str.strip, sys.stdin)
+        yield from filter(bytes.strip, sys.stdin.buffer)
         return
-    with path.open(encoding="utf-8") as file:
-        yield from filter(str.strip, file)
+    with path.open("rb") as file:
+        yield from filter(bytes.strip, file)
 
 
 def _as_json(decision: "Decision") -> dict[str, Any]:
