@@ -22,7 +22,8 @@ from appliance.ledger import Ledger
 from appliance.legs import Legs
 from appliance.offline import OfflineSwitch
 from appliance.pipeline import Pipeline
-from appliance.routing.classifier import Classifier, load_exemplars
+from appliance.routing.classifier import Classifier
+from appliance.routing.exemplars import load_exemplars
 from appliance.security.body import BodyLimits
 from appliance.security.hosts import HostPolicy
 from appliance.security.keys import KeyStore

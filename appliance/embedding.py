@@ -5,7 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from appliance.routing.classifier import Embed, Vector
+from appliance.routing.classifier import Embed
+from appliance.routing.exemplars import Vector
 from appliance.settings import Settings
 from runtimes.embeddings.supervisor import Embedder
 from runtimes.models import ModelStore

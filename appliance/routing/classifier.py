@@ -1,110 +1,52 @@
 """What kind of step a request seems to be, where its agent has not said: by its words, and by its nearest exemplars.
 
 Two ridge regressions over the same exemplars, one on the words of the cue alone and one on words and embedding; the
-second answers when there is an embedding in time. Both are fitted when the daemon starts, in closed form, which takes
-some tenths of a second. What remains open is open: a request of which nobody can tell what it is gets a low
+second answers when there is an embedding in time. Both are fitted when the daemon starts, in some tenths of a second.
+What remains open is open: a request of which nobody can tell what it is gets a low
 confidence, and the policy for that.
 """
 
 import asyncio
 import hashlib
-import json
 import logging
 import os
-import re
 import zipfile
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from appliance.protocol import Request, StepKind
-from appliance.routing.cue import Cue, cue_of, cue_of_texts
+from appliance.protocol import Request
+from appliance.routing.cue import Cue, cue_of
 from appliance.routing.decision import Guess
+from appliance.routing.exemplars import STEPS, Exemplar, ExemplarModel, Vector, Vectors
 from appliance.routing.lexicon import Lexicon
 
-Vector = npt.NDArray[np.float32]
-Vectors = npt.NDArray[np.float32]  # a row each
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
 
-EXEMPLARS: Final = Path(__file__).with_name("exemplars.jsonl")
-STEPS: Final[tuple[StepKind, ...]] = get_args(StepKind)
 EMBEDDED_AT_ONCE: Final = 16
 EMBEDDED_CHARACTERS: Final = 140  # some 32 tokens, for which the embedding model takes 5 to 8 ms on two cores
-RIDGE: Final = 0.3
 LEXICON_WEIGHT: Final = 0.25
 MOST_EVIDENCE: Final = 2.0
 SURE: Final = 0.8  # of what the words say: no embedding is asked for
-EMBEDDING_WEIGHT: Final = 0.5  # beside the words: the best of 0.3 to 1.4 in a cross-validation over the exemplars
 SHARPNESS: Final = 6.0  # turns scores, which are near 0 and 1, into probabilities
 
-_WORD: Final = re.compile(r"[a-z]+(?:'[a-z]+)?|[?]")
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Exemplar:
-    step: StepKind
-    cue: Cue
-
-
-def load_exemplars(path: Path = EXEMPLARS) -> tuple[Exemplar, ...]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    entries = map(json.loads, filter(None, lines))
-    return tuple(Exemplar(entry["step"], cue_of_texts(entry.get("system", ""), entry["user"])) for entry in entries)
-
-
-class WordModel:
-    """Ridge regression from the words of a text, and its embedding if there is one, to a score for each step."""
-
-    def __init__(self, exemplars: Sequence[Exemplar], embeddings: Vectors | None = None) -> None:
-        texts = [_features(exemplar.cue.text) for exemplar in exemplars]
-        counts = Counter(feature for features in texts for feature in features)
-        # A word of one exemplar alone says nothing of others.
-        self._columns = {word: i for i, word in enumerate(sorted(word for word, n in counts.items() if n > 1))}
-        # Rare words tell more.
-        self._weights = np.array([np.log(len(texts) / counts[word]) for word in self._columns], dtype=np.float32)
-        self._with_embedding = embeddings is not None
-        rows = np.stack([self._row(features, None) for features in texts])
-        if embeddings is not None:
-            rows = np.hstack([rows, EMBEDDING_WEIGHT * embeddings])
-        targets = np.array([[step == exemplar.step for step in STEPS] for exemplar in exemplars], dtype=np.float32)
-        self._bias = targets.mean(axis=0)
-        kernel = rows @ rows.T + RIDGE * np.eye(len(rows), dtype=np.float32)
-        self._matrix = rows.T @ np.linalg.solve(kernel, targets - self._bias)
-
-    def scores(self, text: str, embedding: Vector | None = None) -> Vector:
-        """One for each of `STEPS`: 1 for a perfect match, about 0 for none."""
-        found: Vector = self._row(_features(text), embedding) @ self._matrix + self._bias
-        return found
-
-    def _row(self, features: frozenset[str], embedding: Vector | None) -> Vector:
-        row = np.zeros(len(self._columns), dtype=np.float32)
-        known = [self._columns[feature] for feature in features if feature in self._columns]
-        if known:
-            row[known] = self._weights[known]
-            row /= np.linalg.norm(row)
-        return row if embedding is None else np.hstack([row, EMBEDDING_WEIGHT * embedding])
 
 
 class Classifier:
     def __init__(self, exemplars: Sequence[Exemplar], embed: Embed | None = None) -> None:
         self._exemplars = exemplars
         self._embed = embed
-        self._by_words: WordModel | None = None
-        self._by_both: WordModel | None = None
+        self._by_words: ExemplarModel | None = None
+        self._by_both: ExemplarModel | None = None
         self._lexicon = Lexicon()
 
     def fit(self) -> None:
-        """To the words of the exemplars, in half a second. Until then the lexicon decides alone."""
-        self._by_words = WordModel(self._exemplars)
+        """To the words of the exemplars, in 0.2 s. Until then the lexicon decides alone."""
+        self._by_words = ExemplarModel(self._exemplars)
 
     async def prepare(self, cache: Path | None = None) -> None:
         """Fits, in another thread; then embeds the exemplars, which takes seconds, and keeps them at `cache` for the
@@ -122,7 +64,7 @@ class Classifier:
             vectors = np.stack(found)
             if cache is not None:
                 _write(cache, digest, vectors)
-        self._by_both = await asyncio.to_thread(WordModel, self._exemplars, vectors)
+        self._by_both = await asyncio.to_thread(ExemplarModel, self._exemplars, vectors)
 
     async def guess(self, request: Request) -> Guess:
         """Never fails: without an embedding it goes by the words."""
@@ -181,11 +123,6 @@ def _write(cache: Path, digest: str, vectors: Vectors) -> None:
             draft.replace(cache)
         finally:
             draft.unlink(missing_ok=True)
-
-
-def _features(text: str) -> frozenset[str]:
-    words = _WORD.findall(text.lower().replace("\u2019", "'"))
-    return frozenset(words) | {f"{a} {b}" for a, b in pairwise(words)}
 
 
 def _by_form(cue: Cue) -> Vector:

@@ -9,8 +9,9 @@ from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of
 from appliance.engines import FRONTIER_ALIAS, LOCAL_ALIASES
 from appliance.errors import ModelNotFound
 from appliance.protocol import Request
-from appliance.routing.classifier import Classifier, Embed, load_exemplars
+from appliance.routing.classifier import Classifier, Embed
 from appliance.routing.decision import Decision, Situation, decide
+from appliance.routing.exemplars import load_exemplars
 from appliance.settings import Settings
 from fallback import excluded_by
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from appliance.embedding import embed_with, embedder_of
 from appliance.protocol import Request
-from appliance.routing.classifier import Classifier, load_exemplars
+from appliance.routing.classifier import Classifier
 from appliance.routing.decision import Decision, Situation, decide
+from appliance.routing.exemplars import load_exemplars
 from appliance.settings import Settings
 from tests.bench.claims import Claim
 from tests.bench.stats import percentile

@@ -10,9 +10,10 @@ import pytest
 
 from appliance.api.openai.chat_request import parse_chat
 from appliance.protocol import Request
-from appliance.routing.classifier import Classifier, Vector, load_exemplars
+from appliance.routing.classifier import Classifier
 from appliance.routing.cue import cue_of
 from appliance.routing.decision import Guess
+from appliance.routing.exemplars import Vector, load_exemplars
 from appliance.routing.lexicon import Lexicon, needed_text
 from tests.routing.labelled import labelled
 
