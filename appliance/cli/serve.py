@@ -25,6 +25,10 @@ def serve(
     offline: Annotated[bool, typer.Option("--offline", help="Never leave this machine.")] = False,
 ) -> None:
     """Serve the models until stopped."""
+    # Before NumPy is loaded. Threads of its library would stop the process for good: when another thread computes while
+    # this one forks for a new worker, each waits for the other.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
     from appliance.engines import Engines  # noqa: PLC0415 - only the daemon needs it
     from appliance.frontier_setup import prices_of  # noqa: PLC0415 - only the daemon needs it
     from appliance.security.keys import KeyStore, KeyStoreError  # noqa: PLC0415 - only the daemon needs it

@@ -7,7 +7,6 @@ limits are set: afterwards no module can be read.
 """
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -41,9 +40,11 @@ def serve_in_forks(prepare: Callable[[bytes], bytes], answer: Callable[[bytes], 
     prepared, in milliseconds. (To start and prepare a process takes half a second of a core, which a model has to do
     without.) Needs a process of one thread, since no other comes along into a fork.
     """
+    import ctypes  # noqa: PLC0415 - not every child needs it
+
     _ignore_signals()
-    _confine(memory_bytes, _NO_FILES)
     libc = ctypes.CDLL(None)
+    _confine(memory_bytes, _NO_FILES)
     with contextlib.suppress(*_GONE):
         send(pack(READY))
         send(prepare(_frame()))

@@ -14,6 +14,7 @@ from tests.integration.daemon_fixture import LONG_STREAM, BackgroundStream, Daem
 
 CHAT = "/v1/chat/completions"
 STREAMS = 8
+CHILDREN = 4  # the worker; its template renderer; its constraint checker, and the fork of that which works
 KILLS = int(os.environ.get("APPLIANCE_TEST_WORKER_KILLS", "5"))
 
 
@@ -34,7 +35,8 @@ def doomed(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def footprint(doomed: Daemon) -> tuple[int, int]:
     """Open files and child processes before the first death."""
     doomed.wait_idle()
-    return doomed.open_files(), len(doomed.processes())
+    wait_until(lambda: len(doomed.processes()) == CHILDREN, f"there are {CHILDREN} children: {doomed.processes()}")
+    return doomed.open_files(), CHILDREN
 
 
 def streams(daemon: Daemon, count: int = STREAMS) -> list[BackgroundStream]:
@@ -70,7 +72,7 @@ def test_killed_under_eight_streams(doomed: Daemon, footprint: tuple[int, int], 
     doomed.wait_idle()
     files, children = footprint
     wait_until(lambda: doomed.open_files() <= files, f"{files} files are open, not {doomed.open_files()}")
-    assert len(doomed.processes()) == children
+    wait_until(lambda: len(doomed.processes()) == children, f"there are {children} children: {doomed.processes()}")
 
 
 def test_killed_while_whole_answers_are_awaited(doomed: Daemon) -> None:

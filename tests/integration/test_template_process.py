@@ -405,6 +405,8 @@ def test_the_process_has_no_secrets_no_files_and_little_room(monkeypatch: pytest
                 "PYTHONPATH",
                 "LC_ALL",
                 "TZ",
+                "OMP_NUM_THREADS",
+                "OPENBLAS_NUM_THREADS",
             }
             assert sorted(os.listdir(process / "fd")) == ["0", "1", "2"]  # noqa: PTH208 - names are what counts
             assert os.readlink(process / "cwd") == "/"  # noqa: PTH115 - as text
