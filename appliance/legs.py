@@ -68,7 +68,8 @@ class Legs:
         """The events of every choice. Raises `FrontierFailed`."""
 
         def record(attempt: AttemptRecord) -> None:
-            self.metrics.frontier_attempt(attempt)
+            if attempt.outcome != "started":
+                self.metrics.frontier_attempt(attempt)
             self.ledger.add(_frontier_row(attempt, exchange, principal))
 
         caller = Caller(principal.id, redact | principal.redact)
@@ -159,6 +160,7 @@ def _frontier_row(attempt: AttemptRecord, exchange: Exchange, principal: Princip
         cost_usd=attempt.cost_usd,
         outcome=attempt.outcome,
         flags=",".join(attempt.flags),
+        attempt=attempt.id,
     )
 
 

@@ -18,7 +18,7 @@ class OfflineSwitch:
 
     @property
     def is_on(self) -> bool:
-        return self.pinned or self._path.exists()
+        return self.pinned or os.path.lexists(self._path)  # a link to nothing was put there too
 
     def set(self, *, offline: bool) -> None:
         """Raises `Forbidden` when the configuration says otherwise, and OSError."""

@@ -175,7 +175,7 @@ class Attempt:
         """What an upstream says, as part of a message of ours: short, in one line, without the key."""
         if self._key:
             text = text.replace(self._key, "[key]")
-        return "".join(c if c.isprintable() else " " for c in text[:LONGEST_MESSAGE]).strip()
+        return "".join(c if c.isprintable() else " " for c in text[:LONGEST_MESSAGE]).strip().rstrip(".")
 
 
 def _fed(answer: Answer, name: str, text: str) -> list[Event]:

@@ -133,7 +133,7 @@ class Frontier:
                 except AttemptFailed as error:
                     failures.append(error)
                     if attempt.begun or error.kind in _CODES.keys() - {"request"}:
-                        raise _explained([error]) from None
+                        raise _explained([error], begun=attempt.begun) from None
                     wait_s = self._pause_s(lane, tries, error, is_last=lane is lanes[-1], deadline_s=deadline_s)
                     if wait_s is None:
                         break
@@ -162,7 +162,9 @@ class Frontier:
         return None if wait_s > WAIT_BESIDE_ANOTHER_S and not is_last else wait_s
 
 
-def _explained(failures: Sequence[AttemptFailed | BudgetExceeded | KeyUnavailable]) -> FrontierFailed:
+def _explained(
+    failures: Sequence[AttemptFailed | BudgetExceeded | KeyUnavailable], *, begun: bool = False
+) -> FrontierFailed:
     """What a client is told: of several reasons the one that it can do most about."""
     for failure in failures:
         if isinstance(failure, AttemptFailed) and failure.kind == "request":
@@ -174,5 +176,6 @@ def _explained(failures: Sequence[AttemptFailed | BudgetExceeded | KeyUnavailabl
     if isinstance(last, AttemptFailed):
         wait_s = None if last.retry_after_s is None else max(1, math.ceil(last.retry_after_s))
         code = _CODES.get(last.kind, "frontier_error")
-        return FrontierFailed(code, f"The frontier model gave no answer: {last.message}.", retry_after_s=wait_s)
+        what = "The frontier model's answer broke off" if begun else "The frontier model gave no answer"
+        return FrontierFailed(code, f"{what}: {last.message}.", retry_after_s=wait_s)
     return FrontierFailed("frontier_error", "The frontier provider's key cannot be read: `appliance status` says why.")

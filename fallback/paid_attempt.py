@@ -6,6 +6,7 @@ The worst that it can cost is set aside before it begins. Whatever comes of it, 
 import asyncio
 import json
 import math
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -37,10 +38,11 @@ CountTokens = Callable[[str], Awaitable[int]]
 class AttemptRecord:
     """What one try at one provider came to."""
 
+    id: str  # of the attempt: its first record, "started", comes before it leaves, with the worst that it may cost
     provider: str
     model: str
     at: datetime
-    outcome: str  # "completed", "cancelled", or an attempt's kind of failure
+    outcome: str  # "started", then "completed", "cancelled", or an attempt's kind of failure
     status: int | None  # HTTP
     ttft_s: float | None
     gaps_s: tuple[float, ...]  # between pieces of the answer
@@ -124,6 +126,8 @@ class PaidAttempt:
             self._lane.breaker.not_counted()
             raise
         bill = _Bill(self, datetime.now(UTC), price, reservation, Progress(asyncio.get_running_loop().time()))
+        worst = Usage(0, 0, 0, 0, None if price is None else reservation.usd)
+        self.recorded(bill, "started", None, worst, ())
         try:
             finished: list[Finished] = []
             held: list[Event] = []  # until there is something to show
@@ -245,6 +249,7 @@ class PaidAttempt:
         progress = bill.progress
         self._order.record(
             AttemptRecord(
+                id=bill.id,
                 provider=self._provider.name,
                 model=self._provider.model,
                 at=bill.at,
@@ -275,6 +280,7 @@ class _Bill:
     price: Price | None
     reservation: Reservation
     progress: Progress
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_paid: bool = False
 
     async def pay(self, outcome: str, status: int | None, count_tokens: CountTokens | None) -> Usage:

@@ -13,7 +13,9 @@ from appliance.protocol import Private
 Span = tuple[int, int]
 Find = Callable[[str], Iterator[Span]]
 
-_NAME_OF_SECRET: Final = r"(?:api[_-]?key|secret|passw(?:or)?d|pwd|(?:access[_-]?)?token)"  # noqa: S105 - a pattern
+_NAME_OF_SECRET: Final = (
+    r"[\w-]{0,32}?(?:api[_-]?key|secret(?:[_-]?access)?(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|pwd|token)"  # noqa: S105
+)
 # Each begins where nothing of its own kind stands before, or a long run would be searched from every place in it.
 _SECRET: Final = re.compile(
     r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,32}PRIVATE KEY-----|\Z)"
@@ -22,15 +24,19 @@ _SECRET: Final = re.compile(
     r"|(?<![\w-])(?:ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|hf|npm|pypi)[-_][\w-]{16,512}"
     r"|(?<!\w)(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)"
     r"|(?<![\w-])AIza[\w-]{35}"
-    rf"|(?i:(?<![a-z]){_NAME_OF_SECRET}[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?)(?P<value>[^\s\"',;]{{6,512}})",
+    r"|://[^\s/:@]{1,64}:(?P<login>[^\s/@]{1,128})@"
+    r"|(?i:(?<!\w)bearer\s{1,3})(?P<bearer>[\w.~+/=-]{16,4096})"
+    rf"|(?i:(?<![\w-]){_NAME_OF_SECRET}[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?)(?P<value>[^\s\"',;]{{6,512}})",
     re.DOTALL,
 )
-_SECRET_NAME: Final = re.compile(rf"(?:.*[_-])?{_NAME_OF_SECRET}", re.IGNORECASE)
-_EMAIL: Final = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?!\w)")
+_PARTS: Final = ("login", "bearer", "value")  # what of a find is the secret itself
+_SECRET_NAME: Final = re.compile(_NAME_OF_SECRET, re.IGNORECASE)
+_EMAIL: Final = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?!\w)")
 _DIGITS: Final = re.compile(r"(?<![\w.-])\d+(?:[ -]?\d+)*(?!\w)")
 _PHONE: Final = re.compile(
-    r"(?<![\w.])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,4}){1,4}(?![\w-]|\.\d)"
-    r"|(?<![\w.])\+\d{8,15}(?!\w)"
+    r"(?<![\w.])\+\d(?:[ ./()-]{0,2}\d){7,14}(?!\w)"
+    r"|(?<![\w./-])0\d{2,5}[ /-]\d{4,9}(?![\w-])"
+    r"|(?<![\w.])(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,4}){1,4}(?![\w-]|\.\d)"
 )
 _NO_PHONE: Final = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[.-]\d{1,2}[.-]\d{4}|\d{1,3}(?:\.\d{1,3}){3}")  # dates, hosts
 _LONGEST_RUN: Final = 64  # digits: more are no list of cards
@@ -55,7 +61,8 @@ def is_secret_name(name: str) -> bool:
 
 def _secrets(text: str) -> Iterator[Span]:
     for found in _SECRET.finditer(text):
-        yield found.span("value") if found["value"] is not None else found.span()
+        part = next((part for part in _PARTS if found[part] is not None), 0)
+        yield found.span(part)
 
 
 def _emails(text: str) -> Iterator[Span]:

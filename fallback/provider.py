@@ -74,6 +74,8 @@ class KeySource:
                 raise KeyUnavailable(f"{self.text}: the service manager has passed no credentials")
             try:
                 path = Path(folder or "", name) if kind == "credential" else Path(name).expanduser()
+                if not path.is_file():  # a pipe would be waited for
+                    raise KeyUnavailable(f"{self.text}: there is no such file")
                 key = path.read_text(encoding="utf-8")
             except (OSError, RuntimeError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else "it is no text, or there is no such home"

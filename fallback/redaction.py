@@ -59,7 +59,8 @@ class Redaction:
         form = request.constraint
         if form is not None and self._answers_in_json:
             form = replace(form, text=self._json(form.text))
-        return replace(request, prompts=tuple(prompts), constraint=form)
+        stopping = replace(request.stopping, stop=tuple(map(self._without, request.stopping.stop)))
+        return replace(request, prompts=tuple(prompts), constraint=form, stopping=stopping)
 
     def inward(self, event: Event) -> list[Event]:
         """The event with what was taken out; what may be half a placeholder waits for the next piece."""

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Final, Literal, cast, get_args
 
 from appliance.errors import InvalidRequest
@@ -38,6 +39,7 @@ _HEADERS: Final[dict[str, str]] = {
     "privacy": "x-appliance-privacy",
     "timeout_s": "x-appliance-timeout",
 }
+_PREFIX: Final = "x-appliance-"
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 # Control characters, half surrogates, line and paragraph separators: they would break a log line or a table.
 _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -48,15 +50,18 @@ def parse_hints(
     metadata: Mapping[str, str] | None = None,
     service_tier: ServiceTier | None = None,
 ) -> Hints:
-    """`headers` has lower-case names, or ignores case. Other headers and metadata keys are not looked at.
+    """`headers` has lower-case names, or ignores case. Other headers and metadata keys are not looked at, but a header
+    whose name is nearly a hint's is one that was misspelt.
 
     Raises `InvalidRequest` that names the header or the metadata key.
     """
     metadata = metadata or {}
+    _check_names(headers)
     said: dict[str, str] = {}
     for key, header in _HEADERS.items():
         # The header comes last and wins, but a wrong value is an error wherever it stands.
-        for where, value in ((f"metadata.{key}", metadata.get(key)), (header, _header_text(headers, header))):
+        in_headers = [(header, value) for value in _header_texts(headers, header)]
+        for where, value in ((f"metadata.{key}", metadata.get(key)), *in_headers):
             if value is None:
                 continue
             _check(key, where, value)
@@ -74,11 +79,29 @@ def parse_hints(
     )
 
 
-def _header_text(headers: Mapping[str, str], name: str) -> str | None:
-    """Servers decode headers as Latin-1, clients write UTF-8: a task must be the same task as in metadata."""
-    value = headers.get(name)
-    if value is None:
-        return None
+def _check_names(headers: Mapping[str, str]) -> None:
+    for name in headers:
+        lower = name.lower()
+        if lower.startswith(_PREFIX) and lower not in _HEADERS.values():
+            near = get_close_matches(lower, _HEADERS.values(), 1, 0.85)
+            if near:  # of privacy above all: the request would go where it must not
+                raise InvalidRequest(f"'{lower[:64]}' is no hint. Did you mean '{near[0]}'?", param=lower[:64])
+
+
+def _header_texts(headers: Mapping[str, str], name: str) -> list[str]:
+    """Its values. Raises `InvalidRequest` when there are several that differ, but for privacy, which any may ask for.
+
+    Servers decode headers as Latin-1, clients write UTF-8: a task must be the same task as in metadata.
+    """
+    several = getattr(headers, "getlist", None)
+    values = several(name) if several is not None else [headers[name]] if name in headers else []
+    texts = list(dict.fromkeys(map(_text, values)))
+    if len(texts) > 1 and name != _HEADERS["privacy"]:
+        raise InvalidRequest(f"'{name}' stands there {len(values)} times, with different values.", param=name)
+    return texts
+
+
+def _text(value: str) -> str:
     if not value.isascii():
         with suppress(UnicodeError):  # then it was Latin-1 after all
             value = value.encode("latin-1").decode()

@@ -18,7 +18,7 @@ from typing import Final
 import apsw
 
 from appliance.ledger.row import Row
-from appliance.ledger.schema import INSERT, NewerLedger, check, migrate
+from appliance.ledger.schema import INSERT, INTERRUPT, NewerLedger, check, migrate
 
 BATCH_ROWS: Final = 500
 MAX_WAITING_ROWS: Final = 20_000  # some 10 MB; then the oldest go
@@ -54,6 +54,7 @@ class Ledger:
         self._waiting: deque[Row] = deque()
         self._closing = threading.Event()
         self._db: apsw.Connection | None = None
+        self._file: tuple[int, int] | None = None  # device and inode of what `_db` has open
         self._written = self._dropped = 0
         self._problem: str | None = None
         self._thread: threading.Thread | None = None
@@ -71,6 +72,8 @@ class Ledger:
             self._closing.set()
             self._queue.put(None)
             self._thread.join(CLOSING_LIMIT_S)
+            if lost := self.status().waiting:
+                log.error("ledger rows are lost", extra={"fields": {"rows": lost, "reason": self._problem}})
 
     def status(self) -> LedgerStatus:
         waiting = len(self._waiting) + self._queue.qsize()
@@ -154,7 +157,16 @@ class Ledger:
             return written
         return len(batch)
 
+    def _identity(self) -> tuple[int, int] | None:
+        """Of the file that is at the path now."""
+        with suppress(OSError):
+            status = self.path.stat()
+            return status.st_dev, status.st_ino
+        return None
+
     def _open(self) -> apsw.Connection:
+        if self._db is not None and self._file != self._identity():
+            self._close_file()  # it was deleted or replaced, and what is written to it would be gone
         if self._db is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))  # its log gets the same mode
@@ -165,10 +177,12 @@ class Ledger:
                 db.pragma("journal_mode", "wal")
                 db.pragma("synchronous", "normal")  # a crash of the machine may lose the last rows, never the file
                 migrate(db)
+                if self._written == 0:
+                    db.execute(INTERRUPT)
             except BaseException:
                 db.close()
                 raise
-            self._db = db
+            self._db, self._file = db, self._identity()
         return self._db
 
     def _failed(self, error: Exception) -> None:

@@ -28,8 +28,9 @@ class Row:
     total_ms: float
     queue_ms: float | None
     cost_usd: float | None  # None: unknown
-    outcome: str  # "completed", "cancelled", or what went wrong
+    outcome: str  # "started", then "completed", "cancelled", or what went wrong
     flags: str  # words with commas between
+    attempt: str | None = None  # its name: of two rows with the same the later one counts
 
 
 def percentile_ms(gaps_s: Sequence[float], percent: float) -> float | None:

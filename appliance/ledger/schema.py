@@ -16,7 +16,7 @@ _MIGRATIONS: Final = (
         route TEXT NOT NULL, reason TEXT NOT NULL, provider TEXT, model TEXT NOT NULL,
         prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
         ttft_ms REAL, itl_p50_ms REAL, itl_p99_ms REAL, total_ms REAL NOT NULL, queue_ms REAL,
-        cost_usd REAL, outcome TEXT NOT NULL, flags TEXT NOT NULL
+        cost_usd REAL, outcome TEXT NOT NULL, flags TEXT NOT NULL, attempt TEXT UNIQUE
     ) STRICT;
     CREATE INDEX attempts_at ON attempts (at);
     CREATE INDEX attempts_task ON attempts (task) WHERE task IS NOT NULL;
@@ -24,7 +24,13 @@ _MIGRATIONS: Final = (
 )
 VERSION: Final = len(_MIGRATIONS)
 COLUMNS: Final = tuple(field.name for field in fields(Row))
-INSERT: Final = f"INSERT INTO attempts ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of ours
+_NEWER: Final = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name != "attempt")
+INSERT: Final = (
+    f"INSERT INTO attempts ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of ours
+    f" ON CONFLICT (attempt) DO UPDATE SET {_NEWER}"
+)
+# Of an earlier run that was killed: what it had set aside for them may well have been spent.
+INTERRUPT: Final = "UPDATE attempts SET outcome = 'interrupted', flags = 'cost-uncertain' WHERE outcome = 'started'"
 
 
 class NewerLedger(Exception):

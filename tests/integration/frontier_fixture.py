@@ -231,7 +231,7 @@ def ledger(daemon: Daemon) -> list[Attempt]:
     path = daemon.state_dir / "ledger.db"
     if not path.exists():
         return []
-    question = f"SELECT {', '.join(Attempt.__slots__)} FROM attempts ORDER BY id"
+    question = f"SELECT {', '.join(Attempt.__slots__)} FROM attempts WHERE outcome != 'started' ORDER BY id"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
         try:
             return [Attempt(*row) for row in db.execute(question)]

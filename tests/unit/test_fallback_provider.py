@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -213,3 +214,9 @@ async def test_nor_does_a_connection_that_fails() -> None:
 async def test_an_error_that_is_no_sense_is_still_that_error(status: int, content: bytes) -> None:
     error = await failure(lambda _: httpx.Response(status, content=content))
     assert (error.status, error.retriable) == (status, True)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key")
+    with pytest.raises(KeyUnavailable):
+        KeySource(f"file:{tmp_path / 'key'}").read()

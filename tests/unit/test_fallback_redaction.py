@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from appliance.protocol import (
     RefusalDelta,
     Request,
     Started,
+    Stopping,
     TextPart,
     TextPrompt,
     TokenLogprob,
@@ -339,3 +341,34 @@ def test_arguments_in_any_pieces_come_back_as_json(values: list[str], places: li
     events += [ToolCallDelta(0, 0, None, None, piece) for piece in pieces(out, places)]
     back = "".join(e.arguments for e in returned(redaction, *events, END) if isinstance(e, ToolCallDelta))
     assert json.loads(back) == {"values": values, "spare": spare}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("phone", "+49 170 1234567"),
+        ("phone", "+49-170-1234567"),
+        ("phone", "+49 (0)170 1234567"),
+        ("phone", "+49 170/1234567"),
+        ("phone", "+33 6 12 34 56 78"),
+        ("phone", "0170 1234567"),
+        ("email", "m\u00fcller@ex\u00e4mple.de"),
+        ("secret", "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"),
+    ],
+)
+def test_forms_of_other_countries_and_clouds_are_found_whole(kind: Private, text: str) -> None:
+    written = f"aws_secret_access_key = {text}" if kind == "secret" else f"Reach me at {text}, please."
+    (out,) = sent(Redaction(frozenset({kind})), written)
+    assert out == written.replace(text, f"[{kind.upper()}_1]")
+
+
+@pytest.mark.parametrize("written", ["postgres://bob:{}@db.internal/x", "Authorization: Bearer {}"])
+def test_of_a_login_only_the_secret_is_taken_out(written: str) -> None:
+    secret = "Zx81-qqqq-wwww-eeee-rrrr"
+    (out,) = sent(Redaction(frozenset({"secret"})), written.format(secret))
+    assert out == written.format("[SECRET_1]")
+
+
+def test_stop_strings_are_looked_at_too() -> None:
+    request = replace(asked(f"Mail {EMAIL}"), stopping=Stopping(stop=(EMAIL, "END")))
+    assert Redaction(ALL).outward(request).stopping.stop == ("[EMAIL_1]", "END")

@@ -1,6 +1,7 @@
 """Request hints, from headers, metadata and the service tier."""
 
 import pytest
+from starlette.datastructures import Headers
 
 from appliance.api.hints import ServiceTier, header_parameters, parse_hints
 from appliance.errors import InvalidRequest
@@ -151,3 +152,28 @@ def test_the_openapi_document_has_every_header() -> None:
         "x-appliance-timeout",
     ]
     assert all(parameter["in"] == "header" and not parameter["required"] for parameter in parameters)
+
+
+@pytest.mark.parametrize("order", [("any", "local-only"), ("local-only", "any")])
+def test_of_two_headers_of_privacy_the_stricter_holds(order: tuple[str, str]) -> None:
+    headers = Headers(raw=[(b"x-appliance-privacy", value.encode()) for value in order])
+    assert parse_hints(headers).privacy == "local-only"
+
+
+def test_other_headers_may_stand_twice_only_if_they_say_the_same() -> None:
+    same = Headers(raw=[(b"x-appliance-step", b"plan"), (b"x-appliance-step", b"plan")])
+    assert parse_hints(same).step == "plan"
+    with pytest.raises(InvalidRequest) as refused:
+        parse_hints(Headers(raw=[(b"x-appliance-step", b"plan"), (b"x-appliance-step", b"chat")]))
+    assert refused.value.param == "x-appliance-step"
+
+
+@pytest.mark.parametrize("name", ["x-appliance-privcy", "X-Appliance-Privacey", "x-appliance-steps"])
+def test_a_misspelt_hint_is_refused_with_the_one_that_was_meant(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="Did you mean") as refused:
+        parse_hints({name: "local-only"})
+    assert refused.value.param == name.lower()
+
+
+def test_headers_that_are_no_hint_at_all_are_left_alone() -> None:
+    assert parse_hints({"x-appliance-request-origin": "a", "x-other": "b"}) == parse_hints({})

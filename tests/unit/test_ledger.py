@@ -3,6 +3,7 @@
 import logging
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import astuple, fields
@@ -350,3 +351,39 @@ def test_a_newer_version_s_file_is_not_touched(
     assert ledger.status().written == 0
     assert path.read_bytes() == before
     assert not list(path.parent.glob("*broken*"))
+
+
+# Attempts that were begun
+
+
+def test_what_was_begun_and_ended_is_one_row(path: Path, make: Callable[[], Ledger]) -> None:
+    ledger = make()
+    ledger.add(row(attempt="a", outcome="started", cost_usd=1.0))
+    ledger.add(row(attempt="a", outcome="completed", cost_usd=0.25))
+    ledger.close()
+    assert query(path, "SELECT outcome FROM attempts") == ["completed"]
+    assert [spending.usd for spending in make().spending(0)] == [0.25]
+
+
+def test_what_a_killed_daemon_had_begun_counts_as_spent(path: Path, make: Callable[[], Ledger]) -> None:
+    killed = make()
+    killed.add(row(attempt="a", outcome="started", cost_usd=1.0))
+    killed.close()
+    after = make()
+    assert [spending.usd for spending in after.spending(0)] == [1.0]
+    after.add(row(attempt="b", outcome="started"))
+    after.close()
+    assert query(path, "SELECT outcome FROM attempts ORDER BY id") == ["interrupted", "started"]
+    assert query(path, "SELECT flags FROM attempts WHERE attempt = 'a'") == ["cost-uncertain"]
+
+
+def test_a_file_that_was_deleted_under_it_is_made_anew(path: Path, make: Callable[[], Ledger]) -> None:
+    ledger = make()
+    ledger.add(row("one"))
+    while ledger.status().written < 1:
+        time.sleep(0.005)
+    for file in path.parent.glob("ledger.db*"):
+        file.unlink()
+    ledger.add(row("two"))
+    ledger.close()
+    assert query(path) == ["two"]

@@ -31,6 +31,7 @@ OLD = (
     None,
     "completed",
     "",
+    None,
 )
 
 
