@@ -39,6 +39,7 @@ _PHONE: Final = re.compile(
     r"|(?<![\w.])(?:\(\d{1,4}\)[ .-]?)?\d{2,4}(?:[ .-]\d{2,4}){1,4}(?![\w-]|\.\d)"
 )
 _NO_PHONE: Final = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[.-]\d{1,2}[.-]\d{4}|\d{1,3}(?:\.\d{1,3}){3}")  # dates, hosts
+_SHORTEST_CARD: Final = 13
 _LONGEST_RUN: Final = 64  # digits: more are no list of cards
 
 
@@ -73,7 +74,7 @@ def _cards(text: str) -> Iterator[Span]:
     """Runs of digit groups in which some groups in a row pass the check of a card's number; other numbers may stand
     beside it, such as its date or its code."""
     for run in _DIGITS.finditer(text):
-        if len(run[0]) > _LONGEST_RUN:
+        if not _SHORTEST_CARD <= len(run[0]) <= _LONGEST_RUN:
             continue
         groups = [found.span() for found in re.finditer(r"\d+", run[0])]
         i = 0

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from appliance.protocol import (
     ChatPrompt,
@@ -27,6 +27,13 @@ from appliance.protocol import (
 from fallback.private_forms import finds, is_secret_name
 
 _LONGEST_PLACEHOLDER: Final = len("[SECRET_999999]")
+_KINDS: Final = tuple(kind.upper() for kind in get_args(Private))
+_MARK: Final = re.compile(rf"\[(?:{'|'.join(_KINDS)})_\d{{1,6}}\]")
+_HALF_MARK: Final = re.compile(
+    "|".join(
+        [rf"\[(?:{'|'.join(_KINDS)})_\d{{0,6}}", *{rf"\[{kind[:n]}" for kind in _KINDS for n in range(len(kind) + 1)}]
+    )
+)
 _CALL: Final = "call "
 _SHORTEST_NAMED_SECRET: Final = 6  # characters
 
@@ -39,14 +46,14 @@ class Redaction:
         self._placeholders: dict[str, str] = {}  # what was found: what stands for it
         self._found: dict[str, str] = {}  # the other way round
         self._number = 0
-        self._said = ""  # all that the request says: no placeholder of ours may stand in it already
+        self._taken: frozenset[str] = frozenset()  # placeholders that stand in the request already
         self._answers_in_json = False
         self._held: dict[tuple[int, str], str] = {}  # ends of pieces that may be half a placeholder
 
     def outward(self, request: Request) -> Request:
         if not self._patterns:
             return request
-        self._said = "\n".join(_texts(request))
+        self._taken = frozenset(mark for text in _texts(request) for mark in _MARK.findall(text))
         self._answers_in_json = request.constraint is not None and request.constraint.kind == "json_schema"
         prompts = [
             replace(
@@ -128,7 +135,7 @@ class Redaction:
     def _stand_in(self, kind: Private, value: str) -> str:
         if value not in self._placeholders:
             self._number += 1
-            while (mark := f"[{kind.upper()}_{self._number}]") in self._said:
+            while (mark := f"[{kind.upper()}_{self._number}]") in self._taken:
                 self._number += 1
             self._placeholders[value], self._found[mark] = mark, value
         return self._placeholders[value]
@@ -137,7 +144,7 @@ class Redaction:
         """What can be told at this place now, and what waits."""
         text = self._held.pop(place, "") + piece
         start = text.rfind("[", max(0, len(text) - _LONGEST_PLACEHOLDER))
-        if start < 0 or not any(mark.startswith(text[start:]) and mark != text[start:] for mark in self._found):
+        if start < 0 or _HALF_MARK.fullmatch(text, start) is None:
             return self._with(text, in_json=in_json), ""
         self._held[place] = text[start:]
         return self._with(text[:start], in_json=in_json), text[start:]
@@ -166,10 +173,12 @@ class Redaction:
             return text
 
         def put_back(mark: re.Match[str]) -> str:
-            value = self._found[mark[0]]
+            value = self._found.get(mark[0])
+            if value is None:
+                return mark[0]
             return json.dumps(value, ensure_ascii=False)[1:-1] if in_json else value
 
-        return re.sub("|".join(map(re.escape, self._found)), put_back, text)
+        return _MARK.sub(put_back, text)
 
 
 def _texts(request: Request) -> Iterator[str]:

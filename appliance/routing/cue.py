@@ -14,8 +14,11 @@ HEAD_CHARACTERS: Final = 280  # of a user's text: where instructions stand as a 
 TAIL_CHARACTERS: Final = 160  # and where the rest do
 SYSTEM_CHARACTERS: Final = 480
 SHORTEST_INSTRUCTION: Final = 24
+# Of a text so much is looked at, at its beginning and at its end: it may be megabytes of material.
+LOOKED_AT_FIRST: Final = 6000
+LOOKED_AT_LAST: Final = 1000
 
-_END_OF_PARAGRAPH: Final = re.compile(r"\n\s*\n|:\s*\n")
+_END_OF_PARAGRAPH: Final = re.compile(r"\n[ \t]{0,16}\n|:[ \t]{0,16}\n")
 _FENCE: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _QUOTED: Final = re.compile('["\u201c\u00ab][^"\u201d\u00bb]{60,}?(?:["\u201d\u00bb]|\\Z)')
 _TAGGED: Final = re.compile(
@@ -25,13 +28,13 @@ _TAGGED: Final = re.compile(
 )
 # "## Task", "<task>", "Current Task:"; what follows is the instruction itself.
 _TASK: Final = re.compile(
-    r"(?:^|\n)\s*(?:#{1,4}\s*|\*\*|<)?(?:(?:current |your |the )?(?:task|instructions?|goal|objective|question))\b"
-    r"[>*:\s]*(?P<said>[^\n<#].*)",
+    r"(?:^|\n)[ \t]{0,16}(?:#{1,4}[ \t]{0,4}|\*\*|<)?"
+    r"(?:(?:current |your |the )?(?:task|instructions?|goal|objective|question))\b[>*:\s]{0,8}(?P<said>[^\n<#].*)",
     re.IGNORECASE,
 )
 _CODE: Final = re.compile(
-    r"```|^\s*(?:def |class |import |from \w+ import|SELECT\b|#include|function\b|const |let |var |public |fn )"
-    r"|[{};]\s*$|=>|\w+\(\)",
+    r"```|^[ \t]{0,16}(?:def |class |import |from \w+ import|SELECT\b|#include|function\b|const |let |var |public |fn )"
+    r"|[{};][ \t]{0,16}$|=>|\b\w{1,64}\(\)",
     re.MULTILINE,
 )
 
@@ -60,6 +63,7 @@ def cue_of(request: Request) -> Cue:
 
 
 def cue_of_texts(system: str, user: str, *, has_form: bool = False, turns: int = 0) -> Cue:
+    system, user = _looked_at(system), _looked_at(user)
     head, tail = _ends(_instruction(user))
     return Cue(
         system=_without_material(system)[:SYSTEM_CHARACTERS],
@@ -69,6 +73,12 @@ def cue_of_texts(system: str, user: str, *, has_form: bool = False, turns: int =
         has_form=has_form,
         turns=turns,
     )
+
+
+def _looked_at(text: str) -> str:
+    if len(text) <= LOOKED_AT_FIRST + LOOKED_AT_LAST:
+        return text
+    return f"{text[:LOOKED_AT_FIRST]}\n\n{text[-LOOKED_AT_LAST:]}"
 
 
 def _instruction(text: str) -> str:
