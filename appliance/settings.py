@@ -391,8 +391,8 @@ def _explain(error: ValidationError, origins: Mapping[str, str]) -> ConfigError:
     what = "tables: [[frontier.providers]]" if name == "frontier.providers" else "a list of names"
     message = message.replace("a valid tuple", what)
     message = message.replace("Extra inputs are not permitted", "there is no such key")
-    # A check across a section names its keys itself; and anywhere in a provider's table its key may stand by mistake.
-    if "." in name and not name.startswith("frontier.providers"):
+    # A check across a section names its keys itself; and anywhere in [frontier] a password may stand by mistake.
+    if "." in name and not name.startswith("frontier."):
         message = f"{message}; got {first['input']!r}"
     origin = origins.get(name.partition("[")[0]) or ", ".join(
         sorted({at for key, at in origins.items() if key.startswith(f"{name}.")})

@@ -43,6 +43,12 @@ def test_an_address_that_cannot_be_one_is_named_and_not_repeated(tmp_path: Path,
     assert "sk-planted" not in str(error)
 
 
+def test_a_proxys_password_is_not_repeated(tmp_path: Path) -> None:
+    error = refused(tmp_path, '[frontier]\nproxy = "http://me:sk-planted@proxy.example:99999"')
+    assert error.key == "frontier.proxy"
+    assert "sk-planted" not in str(error)
+
+
 @pytest.mark.parametrize("url", ["https://api.example/v1", "http://127.0.0.1:8080/v1", "http://[::1]:80/v1",
                                  "https://x.openai.azure.com/openai/deployments/m?api-version=2024-10-21"])  # fmt: skip
 def test_usual_addresses_are_taken(tmp_path: Path, url: str) -> None:
