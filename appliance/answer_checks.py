@@ -22,11 +22,11 @@ from appliance.protocol import (
     Request,
     Started,
     StepKind,
-    TextPart,
     Tool,
     ToolCall,
     ToolCallDelta,
 )
+from fallback.contents import said
 
 # Of a model that does not do what it was asked. Only at the beginning: in the middle they are part of an answer.
 _CANNOT: Final = (
@@ -149,15 +149,8 @@ def _from_source(text: str, form: Constraint | None, request: Request) -> bool:
         extracted = json.loads(text)
     except (ValueError, RecursionError):
         return True  # not an object: prose cannot be held to its words
-    source = _plain(" ".join(_said(request)) + " " + (form.text if form is not None else ""))
+    source = _plain(" ".join(said(request)) + " " + (form.text if form is not None else ""))
     return all(_plain(value) in source for value in _strings(extracted) if len(value) >= _SHORTEST_EXTRACT)
-
-
-def _said(request: Request) -> Iterator[str]:
-    for prompt in request.prompts:
-        if isinstance(prompt, ChatPrompt):
-            for message in prompt.messages:
-                yield from (part.text for part in message.content if isinstance(part, TextPart))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ from appliance.settings import Settings
 from runtimes.embeddings.supervisor import Embedder
 from runtimes.models import ModelStore
 
-PATIENCE_S = 0.05  # for one text, which takes 3 to 8 ms; a guess by words alone is as good as one that comes late
+PATIENCE_S = 0.05  # for one text, which takes 11 ms, P99 21; better a guess by words alone than one that comes late
 PATIENCE_FOR_MANY_S = 120.0
 EXEMPLARS_CACHE = "exemplars.npz"  # of the state folder
 

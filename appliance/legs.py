@@ -4,9 +4,10 @@ Knows no policy and no HTTP: who calls it has decided.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from appliance.answer_reader import AnswerReader
 from appliance.engines import Engines
@@ -114,54 +115,59 @@ def _message(flight: str, request: Request) -> Generate:
 def _local_row(noted: LocalAttempt, at: float, model: str, exchange: Exchange, principal: Principal) -> Row:
     return Row(
         at=at,
-        request=exchange.request_id,
-        key=principal.id,
-        task=exchange.task,
-        step=exchange.step,
-        criticality=exchange.criticality,
         route="local",
-        reason=exchange.reason or "",
         provider=None,
         model=model,
         prompt_tokens=noted.prompt_tokens,
         cached_tokens=noted.cached_tokens,
         completion_tokens=noted.completion_tokens,
-        ttft_ms=_ms(noted.ttft_s),
-        itl_p50_ms=percentile_ms(noted.gaps_s, 50),
-        itl_p99_ms=percentile_ms(noted.gaps_s, 99),
         total_ms=(time.monotonic() - noted.began_s) * 1000,
         queue_ms=_ms(noted.queue_s),
         cost_usd=None,
         outcome=noted.outcome,
         flags="degraded" if exchange.degraded else "",
+        **_asked(exchange, principal),
+        **_latencies(noted.ttft_s, noted.gaps_s),
     )
 
 
 def _frontier_row(attempt: AttemptRecord, exchange: Exchange, principal: Principal) -> Row:
     return Row(
         at=attempt.at.timestamp(),
-        request=exchange.request_id,
-        key=principal.id,
-        task=exchange.task,
-        step=exchange.step,
-        criticality=exchange.criticality,
         route="frontier",
-        reason=exchange.reason or "",
         provider=attempt.provider,
         model=attempt.model,
         prompt_tokens=attempt.prompt_tokens,
         cached_tokens=attempt.cached_tokens,
         completion_tokens=attempt.completion_tokens,
-        ttft_ms=_ms(attempt.ttft_s),
-        itl_p50_ms=percentile_ms(attempt.gaps_s, 50),
-        itl_p99_ms=percentile_ms(attempt.gaps_s, 99),
         total_ms=attempt.total_s * 1000,
         queue_ms=None,
         cost_usd=attempt.cost_usd,
         outcome=attempt.outcome,
         flags=",".join(attempt.flags),
         attempt=attempt.id,
+        **_asked(exchange, principal),
+        **_latencies(attempt.ttft_s, attempt.gaps_s),
     )
+
+
+def _asked(exchange: Exchange, principal: Principal) -> dict[str, Any]:
+    return {
+        "request": exchange.request_id,
+        "key": principal.id,
+        "task": exchange.task,
+        "step": exchange.step,
+        "criticality": exchange.criticality,
+        "reason": exchange.reason or "",
+    }
+
+
+def _latencies(ttft_s: float | None, gaps_s: Sequence[float]) -> dict[str, Any]:
+    return {
+        "ttft_ms": _ms(ttft_s),
+        "itl_p50_ms": percentile_ms(gaps_s, 50),
+        "itl_p99_ms": percentile_ms(gaps_s, 99),
+    }
 
 
 def _ms(seconds: float | None) -> float | None:

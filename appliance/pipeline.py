@@ -10,12 +10,13 @@ from typing import Final
 from appliance.answering import Answering, Order, refuse_images
 from appliance.exchange import Exchange
 from appliance.legs import Legs
-from appliance.protocol import ChatPrompt, Event, Request, TextPart
+from appliance.protocol import Event, Request
 from appliance.routing.classifier import Classifier
 from appliance.routing.conversations import Conversations
 from appliance.routing.decision import Decision, Place, Situation, decide
 from appliance.security.auth import Principal
 from appliance.settings import Settings
+from fallback.contents import said
 
 BYTES_A_TOKEN: Final = 4  # of English; a text is too long for certain at that many bytes for each token of the context
 
@@ -90,7 +91,7 @@ class Pipeline:
 
     def _is_too_long(self, request: Request) -> bool:
         info = self.engines.supervisors[self.local_model(request)].status().info
-        return info is not None and _text_bytes(request) > BYTES_A_TOKEN * info.context_tokens
+        return info is not None and sum(map(len, said(request))) > BYTES_A_TOKEN * info.context_tokens
 
     def _note(self, decision: Decision, exchange: Exchange, request: Request) -> None:
         exchange.route, exchange.reason, exchange.degraded = decision.place, decision.reason, decision.degraded
@@ -99,15 +100,3 @@ class Pipeline:
             exchange.model = self.local_model(request)
         else:
             exchange.model = self.legs.frontier.providers[0].model
-
-
-def _text_bytes(request: Request) -> int:
-    """Roughly: characters are one byte at least."""
-    return sum(
-        len(part.text)
-        for prompt in request.prompts
-        if isinstance(prompt, ChatPrompt)
-        for message in prompt.messages
-        for part in message.content
-        if isinstance(part, TextPart)
-    )

@@ -5,7 +5,8 @@ What a target cannot express excludes it, with the field that does; nothing is d
 
 from collections.abc import Iterator
 
-from appliance.protocol import ChatPrompt, ImagePart, Request
+from appliance.protocol import ChatPrompt, Request
+from fallback.contents import images
 from fallback.provider import Provider
 
 ANY_OBJECT = '{"type":"object"}'  # what `response_format: json_object` becomes
@@ -47,7 +48,7 @@ def _asked(request: Request) -> Iterator[tuple[str, str]]:
     sampling, stopping = request.sampling, request.stopping
     if sampling.logit_bias:
         yield "local token ids", "logit_bias"
-    if any(isinstance(part, ImagePart) for message in prompt.messages for part in message.content):
+    if any(images(request)):
         yield "images", "messages"
     own = prompt.template_kwargs.keys() - {"reasoning_effort"}
     if "reasoning_effort" in prompt.template_kwargs:

@@ -14,10 +14,11 @@ from datetime import UTC, datetime
 
 import httpx
 
-from appliance.protocol import ChatPrompt, Event, Finished, ImagePart, Request, Started, TextPart, Usage
+from appliance.protocol import Event, Finished, Request, Started, Usage
 from fallback.attempt import Attempt, AttemptFailed, Progress
 from fallback.breaker import ProviderBreaker
 from fallback.budget import Budget, BudgetExceeded, Reservation
+from fallback.contents import everything_said, images
 from fallback.gate import EgressGate, EgressRefused
 from fallback.prices import Price, PriceTable
 from fallback.provider import KeyUnavailable, Provider, fingerprint
@@ -198,7 +199,7 @@ class PaidAttempt:
                 raise AttemptFailed("held-back", why)
             return budget.reserve(self._order.account, 0.0)
         # No tokenizer makes more tokens of a text than it has bytes.
-        prompt_tokens = len(self._body) + IMAGE_TOKENS * _images(self._order.request)
+        prompt_tokens = len(self._body) + IMAGE_TOKENS * len(list(images(self._order.request)))
         return budget.reserve(self._order.account, price.usd(prompt_tokens, 0, self._most_tokens))
 
     async def _next(self, events: AsyncGenerator[Event | None, None], progress: Progress) -> tuple[Event, ...] | None:
@@ -239,9 +240,9 @@ class PaidAttempt:
         self._lane.problem = error.message
 
     async def counted(self, progress: Progress, count_tokens: CountTokens | None) -> Counted:
-        texts = "\n".join(_texts(self._order.outward)), "".join(progress.texts)
+        texts = "\n".join(everything_said(self._order.outward)), "".join(progress.texts)
         prompt, completion = [await _count(text, count_tokens) for text in texts]
-        return Counted(prompt, completion, has_images=_images(self._order.request) > 0)
+        return Counted(prompt, completion, has_images=any(images(self._order.request)))
 
     def recorded(
         self, bill: "_Bill", outcome: str, status: int | None, usage: Usage, flags: tuple[UsageFlag, ...]
@@ -319,19 +320,3 @@ async def _count(text: str, count_tokens: CountTokens | None) -> int:
             return await count_tokens(text)
     except Exception:  # noqa: BLE001 - a count is never worth a request
         return estimate
-
-
-def _texts(request: Request) -> list[str]:
-    texts: list[str] = []
-    for prompt in request.prompts:
-        if isinstance(prompt, ChatPrompt):
-            for message in prompt.messages:
-                texts += [part.text for part in message.content if isinstance(part, TextPart)]
-                texts += [text for call in message.tool_calls for text in (call.name, call.arguments)]
-            texts += [text for tool in prompt.tools for text in (tool.name, tool.description, tool.parameters)]
-    return texts
-
-
-def _images(request: Request) -> int:
-    messages = [m for prompt in request.prompts if isinstance(prompt, ChatPrompt) for m in prompt.messages]
-    return sum(isinstance(part, ImagePart) for message in messages for part in message.content)

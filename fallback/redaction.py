@@ -6,7 +6,6 @@ how, is in `private_forms`. Images go out as they are.
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, get_args
 
@@ -24,6 +23,7 @@ from appliance.protocol import (
     Tool,
     ToolCallDelta,
 )
+from fallback.contents import everything_said
 from fallback.private_forms import finds, is_secret_name
 
 _LONGEST_PLACEHOLDER: Final = len("[SECRET_999999]")
@@ -53,7 +53,9 @@ class Redaction:
     def outward(self, request: Request) -> Request:
         if not self._patterns:
             return request
-        self._taken = frozenset(mark for text in _texts(request) for mark in _MARK.findall(text))
+        form = request.constraint
+        texts = [*everything_said(request), form.text if form is not None else ""]
+        self._taken = frozenset(mark for text in texts for mark in _MARK.findall(text))
         self._answers_in_json = request.constraint is not None and request.constraint.kind == "json_schema"
         prompts = [
             replace(
@@ -63,7 +65,6 @@ class Redaction:
             else prompt
             for prompt in request.prompts
         ]
-        form = request.constraint
         if form is not None and self._answers_in_json:
             form = replace(form, text=self._json(form.text))
         stopping = replace(request.stopping, stop=tuple(map(self._without, request.stopping.stop)))
@@ -179,14 +180,3 @@ class Redaction:
             return json.dumps(value, ensure_ascii=False)[1:-1] if in_json else value
 
         return _MARK.sub(put_back, text)
-
-
-def _texts(request: Request) -> Iterator[str]:
-    for prompt in request.prompts:
-        if isinstance(prompt, ChatPrompt):
-            for message in prompt.messages:
-                yield from (part.text for part in message.content if isinstance(part, TextPart))
-                yield from (call.arguments for call in message.tool_calls)
-            yield from (text for tool in prompt.tools for text in (tool.description, tool.parameters))
-    if request.constraint is not None:
-        yield request.constraint.text

@@ -8,7 +8,8 @@ from typing import Literal
 
 from appliance.errors import InvalidRequest, Offline
 from appliance.frontier_settings import RoutingSettings, Treatment
-from appliance.protocol import ChatPrompt, ImagePart, Request, StepKind
+from appliance.protocol import ChatPrompt, Request, StepKind
+from fallback.contents import images
 
 Place = Literal["local", "frontier"]
 
@@ -100,8 +101,8 @@ def _wish(request: Request, policy: RoutingSettings, situation: Situation) -> _W
         treatment, reason = began, "tool-loop"
     elif situation.before == "frontier":
         treatment, reason = "frontier", "conversation"
-    elif has_images(request) or situation.too_long:
-        treatment, reason = "frontier", "images" if has_images(request) else "too-long"
+    elif (sees := any(images(request))) or situation.too_long:
+        treatment, reason = "frontier", "images" if sees else "too-long"
     return _Wish(treatment, reason, step, confidence)
 
 
@@ -130,13 +131,3 @@ def in_tool_loop(request: Request) -> bool:
     """Whether the request brings the results of calls that its own model made."""
     prompt = request.prompts[0]
     return isinstance(prompt, ChatPrompt) and bool(prompt.messages) and prompt.messages[-1].role == "tool"
-
-
-def has_images(request: Request) -> bool:
-    return any(
-        isinstance(part, ImagePart)
-        for prompt in request.prompts
-        if isinstance(prompt, ChatPrompt)
-        for message in prompt.messages
-        for part in message.content
-    )

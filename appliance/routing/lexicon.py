@@ -1,7 +1,7 @@
 """Evidence for a kind of step in the words of an instruction. The words are in `lexicon.toml`.
 
-Most patterns have a piece of plain text in them without which they cannot match. To look for that first makes the whole
-lexicon take 0.1 ms instead of 0.7.
+Most patterns have a piece of plain text in them without which they cannot match. That is looked for first: the searches
+alone took 0.7 ms of each decision, which takes 0.5 now.
 """
 
 import re
