@@ -5,7 +5,7 @@ import re
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from runtimes.constraints.formats import narrow_formats
+from runtimes.constraints.narrowing import narrow
 from runtimes.constraints.matcher import Matcher
 from runtimes.constraints.schema import JSON_ANSWER, locate, too_large
 from runtimes.contracts import ConstraintError
@@ -35,7 +35,7 @@ class Grammars:
             schema.pop("x-guidance", None)  # llguidance's own switches
         if why := too_large(schema):
             raise InvalidConstraintError(why)
-        narrow_formats(schema)
+        narrow(schema)
         try:
             return self._matcher(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_ANSWER))
         except InvalidConstraintError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from appliance.protocol import Constraint, Tool, ToolUse
-from runtimes.constraints.formats import narrow_formats
+from runtimes.constraints.narrowing import narrow
 from runtimes.constraints.schema import JSON_ANSWER
 from runtimes.dialects.call_forms import CallForm, first_mark
 
@@ -75,7 +75,7 @@ def _answer_rule(answer: Constraint | None) -> list[str]:
 
 def _json(schema: str, options: Mapping[str, Any]) -> str:
     parsed = json.loads(schema)
-    narrow_formats(parsed)
+    narrow(parsed)
     held = {**parsed, "x-guidance": options}
     return "%json " + json.dumps(held, ensure_ascii=False, separators=(",", ":"))
 

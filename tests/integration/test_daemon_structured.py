@@ -43,6 +43,20 @@ def test_a_schema_is_kept_by_every_choice(client: openai.OpenAI, temperature: fl
         jsonschema_rs.validate(SCHEMA, json.loads(choice.message.content or ""))
 
 
+def test_an_object_that_is_silent_about_others_gets_the_listed_properties_only(client: openai.OpenAI) -> None:
+    open_to_others = {key: value for key, value in SCHEMA.items() if key != "additionalProperties"}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "dog", "schema": open_to_others}}
+    tools: Any = [{"type": "function", "function": {"name": "note_dog", "parameters": open_to_others}}]
+    fields: dict[str, Any] = {"model": "auto", "messages": ASKED, "temperature": 1.5, "n": 4, "max_tokens": 200}
+    answer = client.chat.completions.create(**fields, response_format=form)
+    called = client.chat.completions.create(**fields, tools=tools, tool_choice="required", parallel_tool_calls=False)
+    said = [choice.message.content or "" for choice in answer.choices]
+    arguments = [call.function.arguments for choice in called.choices for call in choice.message.tool_calls or ()]  # type: ignore[union-attr] # a function's
+    assert len(said) == len(arguments) == 4
+    for text in said + arguments:
+        assert json.loads(text).keys() == {"name", "age", "traits"}
+
+
 def test_a_stream_keeps_it_too(client: openai.OpenAI) -> None:
     text = ""
     for chunk in client.chat.completions.create(
