@@ -5,8 +5,8 @@ import re
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from runtimes.constraints.narrowing import narrow
 from runtimes.constraints.matcher import Matcher
+from runtimes.constraints.narrowing import narrow
 from runtimes.constraints.schema import JSON_ANSWER, locate, too_large
 from runtimes.contracts import ConstraintError
 

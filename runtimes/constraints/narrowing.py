@@ -47,7 +47,7 @@ def close_objects(schema: Any) -> None:
 def _combines(part: dict[str, Any]) -> bool:
     if part.keys() & _ELSEWHERE and part.keys() - _BESIDE_ELSEWHERE:
         return True
-    return bool(part.keys() & _COMBINING) or _ELSEWHERE <= part.keys()
+    return bool(part.keys() & _COMBINING) or part.keys() >= _ELSEWHERE
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:

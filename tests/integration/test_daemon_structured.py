@@ -51,7 +51,7 @@ def test_an_object_that_is_silent_about_others_gets_the_listed_properties_only(c
     answer = client.chat.completions.create(**fields, response_format=form)
     called = client.chat.completions.create(**fields, tools=tools, tool_choice="required", parallel_tool_calls=False)
     said = [choice.message.content or "" for choice in answer.choices]
-    arguments = [call.function.arguments for choice in called.choices for call in choice.message.tool_calls or ()]  # type: ignore[union-attr] # a function's
+    arguments = [call.function.arguments for choice in called.choices for call in choice.message.tool_calls or ()]
     assert len(said) == len(arguments) == 4
     for text in said + arguments:
         assert json.loads(text).keys() == {"name", "age", "traits"}

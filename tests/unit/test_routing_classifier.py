@@ -10,8 +10,8 @@ import pytest
 
 from appliance.api.openai.chat_request import parse_chat
 from appliance.protocol import Request
-from appliance.routing.classifier import Classifier
-from appliance.routing.cue import cue_of
+from appliance.routing.classifier import EMBEDDED_CHARACTERS, Classifier, embedded_text
+from appliance.routing.cue import cue_of, cue_of_texts
 from appliance.routing.decision import Guess
 from appliance.routing.exemplars import Vector, load_exemplars
 from appliance.routing.lexicon import Lexicon, needed_text
@@ -74,6 +74,24 @@ def test_what_says_nothing_is_left_open(classifier: Classifier, text: str) -> No
 def test_a_request_of_half_a_megabyte_is_looked_at_in_part(classifier: Classifier) -> None:
     text = "Summarize this:\n\n" + "The committee met and spoke of many things. " * 12_000
     assert guess(classifier, ("user", text)).step == "summarize"
+
+
+@pytest.mark.parametrize(
+    ("system", "user", "embedded"),
+    [
+        ("", "Summarize this report in three lines.", "Summarize this report in"),
+        ("You are a helpful assistant.", "Summarize this report in three lines.", "Summarize this report in"),
+        (
+            "Sort each ticket into one of: billing, technical, sales, other.",
+            "My bill is wrong.",
+            "Sort each ticket into one",
+        ),
+        ("Be brief.", "", "Be brief."),
+        ("", "多" * 100, "多" * EMBEDDED_CHARACTERS),
+    ],
+)
+def test_what_is_embedded_is_the_beginning_of_the_instruction(system: str, user: str, embedded: str) -> None:
+    assert embedded_text(cue_of_texts(system, user)) == embedded
 
 
 async def test_an_embedding_model_that_fails_leaves_the_guess_to_the_words() -> None:
