@@ -59,6 +59,6 @@ class _Checker:
 
 
 if __name__ == "__main__":
-    os.nice(3)
+    os.nice(NICENESS)
     checker = _Checker()
     serve_in_forks(checker.prepare, checker.answer, MEMORY_BYTES)
