@@ -13,8 +13,10 @@ from starlette.types import ASGIApp
 from appliance import __version__
 from appliance.api import failures
 from appliance.api.openai.schema import component_schemas
-from appliance.api.routes import control, generation, models, operations, tokens
+from appliance.api.routes import cache, control, generation, models, operations, tokens
 from appliance.api.state import DaemonState
+from appliance.cache_setup import cache_of, realm_of
+from appliance.caching import Caching
 from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of
 from appliance.engines import Engines
 from appliance.frontier_setup import frontier_of, prices_of
@@ -54,18 +56,22 @@ class Application:
         ledger = Ledger(state_dir / "ledger.db", time.time)
         gate = EgressGate(offline=offline.is_on)
         frontier = frontier_of(settings, prices_of(settings), gate, ledger)
-        self._cache = state_dir / EXEMPLARS_CACHE
+        self._exemplars = state_dir / EXEMPLARS_CACHE
         self._embedder = embedder_of(settings, state_dir)
         embed = None if self._embedder is None else embed_with(self._embedder)
         self._classifier = Classifier(load_exemplars(), embed)
         self._preparing: asyncio.Task[None] | None = None
+        self._tending: asyncio.Task[None] | None = None
+        realm = realm_of([model.name for model in engines.models], settings)
+        caching = Caching(cache_of(settings, state_dir, self._embedder, realm), ledger)
         self.state = DaemonState(
             loaded=loaded,
             engines=engines,
-            pipeline=Pipeline(Legs(engines, frontier, ledger, metrics), settings, self._classifier),
+            pipeline=Pipeline(Legs(engines, frontier, ledger, metrics), settings, self._classifier, caching),
             metrics=metrics,
             frontier=frontier,
             ledger=ledger,
+            caching=caching,
             offline=offline,
             body_limits=BodyLimits(server.max_body_bytes),
         )
@@ -81,6 +87,7 @@ class Application:
     def start(self) -> None:
         """What takes its time, and nobody has to wait for. In the event loop."""
         self._preparing = asyncio.create_task(self._prepare())
+        self._tending = asyncio.create_task(self.state.caching.cache.tend())
 
     async def _prepare(self) -> None:
         """Once the models are there: what follows would keep the cores from them."""
@@ -90,17 +97,19 @@ class Application:
         if self._embedder is not None:
             self._embedder.start()
         try:
-            await self._classifier.prepare(self._cache)
+            await self._classifier.prepare(self._exemplars)
         except EmbeddingUnavailable as error:
             log.warning("routing goes by words alone", reason=str(error))
 
     async def close(self) -> None:
         """After the last request."""
-        if self._preparing is not None:
-            self._preparing.cancel()
+        for task in (self._preparing, self._tending):
+            if task is not None:
+                task.cancel()
         if self._embedder is not None:
             await self._embedder.stop()
         await self.state.frontier.close()
+        await asyncio.to_thread(self.state.caching.cache.close)
         await asyncio.to_thread(self.state.ledger.close)
 
     def reload(self, loaded: Loaded) -> None:
@@ -113,7 +122,7 @@ class Application:
 def _fastapi(state: DaemonState) -> FastAPI:
     app = FastAPI(title="Inference appliance", version=__version__, docs_url=None, redoc_url=None)
     app.state.daemon = state
-    for module in (generation, models, tokens, operations, control):
+    for module in (generation, models, tokens, operations, control, cache):
         app.include_router(module.router)
     failures.install(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's own way to extend the document

@@ -25,6 +25,8 @@ class Exchange:
     cached_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float | None = None
+    cache_similarity: float | None = None  # of the question whose answer this is
+    cache_age_s: float | None = None
     finish_reasons: list[str] = field(default_factory=list)
 
     def asked(self, request: Request) -> None:
@@ -48,7 +50,7 @@ class Exchange:
                 self.completion_tokens, self.cost_usd = event.completion_tokens, event.cost_usd
             case Finished():
                 self.finish_reasons.append(event.reason)
-                if self.route == "local":
+                if self.route != "frontier":
                     self.completion_tokens += event.completion_tokens
             case Failed():
                 self.error = event.code

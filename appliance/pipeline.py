@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from appliance.answering import Answering, Order, refuse_images
+from appliance.caching import Caching
 from appliance.exchange import Exchange
 from appliance.legs import Legs
 from appliance.protocol import Event, Request
@@ -16,6 +17,7 @@ from appliance.routing.conversations import Conversations
 from appliance.routing.decision import Decision, Place, Situation, decide
 from appliance.security.auth import Principal
 from appliance.settings import Settings
+from cache.cache import Lookup
 from fallback.contents import said
 
 BYTES_A_TOKEN: Final = 4  # of English; a text is too long for certain at that many bytes for each token of the context
@@ -26,14 +28,16 @@ class Routed:
     """A request whose way is decided."""
 
     request: Request
-    decision: Decision
+    decision: Decision | None  # None: the cache answers
+    lookup: Lookup
     exchange: Exchange
     principal: Principal
 
 
 class Pipeline:
-    def __init__(self, legs: Legs, settings: Settings, classifier: Classifier) -> None:
+    def __init__(self, legs: Legs, settings: Settings, classifier: Classifier, caching: Caching) -> None:
         self.legs = legs
+        self.caching = caching
         self.engines = legs.engines
         self._policy = settings.routing
         self._at_limit = settings.economics.at_limit
@@ -48,29 +52,39 @@ class Pipeline:
         if principal.local_only or self._policy.privacy == "local-only":
             # From here on the request itself says so, and the gate reads it there.
             request = replace(request, hints=replace(request.hints, privacy="local-only"))
+        lookup = await self.caching.find(request, principal)
+        if lookup.hit is not None:
+            exchange.route, exchange.model = f"cache-{lookup.hit.tier}", lookup.hit.answer.model
+            return Routed(request, None, lookup, exchange, principal)
         decision = decide(request, self._policy, await self._situation(request, principal.id))
         if decision.place == "local" and not decision.may_escalate:
             refuse_images(request)
         self._note(decision, exchange, request)
-        return Routed(request, decision, exchange, principal)
+        return Routed(request, decision, lookup, exchange, principal)
 
     async def run(self, routed: Routed) -> AsyncGenerator[Event, None]:
         """The events of every choice. Raises an `ApplianceError` for whatever ends it early.
 
         Leaving the iteration cancels the request, wherever it is.
         """
-        request, exchange = routed.request, routed.exchange
+        async with aclosing(self._events(routed)) as events:
+            async for event in events:
+                routed.exchange.shown(event, time.monotonic())
+                yield event
+        place: Place = "frontier" if routed.exchange.route == "frontier" else "local"
+        self._conversations.answered(routed.request, routed.principal.id, place)
+
+    def _events(self, routed: Routed) -> AsyncGenerator[Event, None]:
+        request, exchange, lookup = routed.request, routed.exchange, routed.lookup
+        if lookup.hit is not None:
+            return self.caching.replayed(lookup.hit, request, exchange, routed.principal)
+        assert routed.decision is not None  # noqa: S101 - there is one where there is no hit
         timeout_s = request.hints.timeout_s or self._default_timeout_s
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         model = self.local_model(request)
         order = Order(request, routed.decision, exchange, routed.principal, deadline_s, model)
         answering = Answering(self.legs, self._policy, self._at_limit, order)
-        async with aclosing(answering.events()) as events:
-            async for event in events:
-                exchange.shown(event, time.monotonic())
-                yield event
-        place: Place = "frontier" if exchange.route == "frontier" else "local"
-        self._conversations.answered(request, routed.principal.id, place)
+        return self.caching.generated(lookup, request, exchange, deadline_s, answering.events)
 
     def local_model(self, request: Request) -> str:
         """Which of the local models answers."""

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from appliance.cache_settings import CacheSettings
 from appliance.frontier_settings import EconomicsSettings, FrontierSettings, RoutingSettings
 from appliance.section import Names, Section
 
@@ -166,6 +167,7 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
     engine: EngineSettings = EngineSettings()
+    cache: CacheSettings = CacheSettings()
     routing: RoutingSettings = RoutingSettings()
     frontier: FrontierSettings = FrontierSettings()
     economics: EconomicsSettings = EconomicsSettings()

@@ -102,6 +102,10 @@ class Answer(Response):
             headers["x-appliance-step"] = exchange.step
         if exchange.degraded:
             headers["x-appliance-degraded"] = "true"
+        if exchange.cache_similarity is not None:
+            headers["x-appliance-cache-similarity"] = f"{exchange.cache_similarity:.4f}"
+        if exchange.cache_age_s is not None:
+            headers["x-appliance-cache-age-s"] = f"{exchange.cache_age_s:.0f}"
         if exchange.cost_usd is not None:
             headers["x-appliance-cost-usd"] = f"{exchange.cost_usd:.8f}".rstrip("0").rstrip(".")
         return headers

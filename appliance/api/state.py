@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from appliance.caching import Caching
 from appliance.engines import Engines
 from appliance.exchange import Exchange
 from appliance.ledger import Ledger
@@ -25,6 +26,7 @@ class DaemonState:
     metrics: Metrics
     frontier: Frontier
     ledger: Ledger
+    caching: Caching
     offline: OfflineSwitch
     body_limits: BodyLimits
     started_s: float = field(default_factory=time.monotonic)

@@ -116,6 +116,7 @@ _GROUPS = {
     "keys": "Make, list and revoke API keys.",
     "config": "Show and check the configuration.",
     "offline": "Go offline, or back.",
+    "cache": "See, empty and question the cache of answers.",
 }
 
 

@@ -75,6 +75,7 @@ def appliance(setup: Setup, port: int, scratch: Path) -> Peer:
         environment={
             "APPLIANCE_SERVER__PORT": str(port),
             "APPLIANCE_MODELS__SERVE": json.dumps([str(setup.model)]),
+            "APPLIANCE_CACHE__ENABLED": "false",
             "APPLIANCE_ENGINE__THREADS": str(setup.threads),
             "APPLIANCE_ENGINE__SLOTS": str(setup.slots),
             "APPLIANCE_ENGINE__CONTEXT_TOKENS": str(setup.context_tokens),

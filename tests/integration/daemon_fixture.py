@@ -25,11 +25,12 @@ READY_TIMEOUT_S = 60.0  # the model loads in 2 to 4 s; a machine that is busy wi
 POLL_S = 0.01
 
 # One thread: two that share their cores with other work wait for each other at every layer, ten times slower.
-# A short drain: what a test leaves running is nothing to wait for.
+# A short drain: what a test leaves running is nothing to wait for. No cache: who asks twice wants two answers here.
 DEFAULTS: Mapping[str, object] = {
     "telemetry.log_format": "json",
     "engine.threads": 1,
     "server.drain_timeout_s": 1,
+    "cache.enabled": False,
 }
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 

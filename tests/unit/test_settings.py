@@ -115,7 +115,11 @@ def test_variables_that_are_no_settings_are_let_be(home: Path) -> None:
         ("port = 1", "port", "did you mean server.port?"),
         ("server = 1", "server", "write [server]"),
         ("[models]\nzzz = 1", "models.zzz", "keys of [models] are serve"),
-        ("[zzz]\nport = 1", "zzz", "sections are server, models, engine, routing, frontier, economics, security"),
+        (
+            "[zzz]\nport = 1",
+            "zzz",
+            "sections are server, models, engine, cache, routing, frontier, economics",
+        ),
     ],
 )
 def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_known_one(

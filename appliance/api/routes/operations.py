@@ -61,6 +61,7 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
         "offline": state.frontier.gate.offline,
         "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
         "frontier": _frontier(state),
+        "cache": state.caching.cache.status(),
         "ledger": dataclasses.asdict(state.ledger.status()),
         "models": {name: _model(s.status()) for name, s in state.engines.supervisors.items()},
     }

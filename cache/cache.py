@@ -1,0 +1,276 @@
+"""The cache as the daemon uses it: a request is looked up before anything is spent on it, and its answer kept after.
+
+It never raises for a fault of its own: what goes wrong is a miss, is counted, and is in the log once.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from appliance.protocol import Event, Request
+from cache.answers import Answer, UnreadableAnswer, answer_of, packed, unpacked
+from cache.budget import Checks, Stand, level_of, stand
+from cache.canonical import Identity, identify
+from cache.eligibility import obstacle, unfit
+from cache.policy import CachePolicy
+from cache.store import Candidate, Entry, Store, Stored
+from cache.verifier.verdict import Verdict, Verifier
+
+log = logging.getLogger(__name__)
+
+NOTED_EVERY_S: Final = 2.0
+TIDIED_EVERY_BEATS: Final = 300
+NEAREST: Final = 2  # candidates that are verified
+LEAST_SIMILAR: Final = 0.5  # a candidate below is no candidate
+Tier = Literal["exact", "semantic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    vector: npt.NDArray[np.float32]  # of length one
+    whole: bool  # it says something of all of the text
+
+
+Embed = Callable[[str], Awaitable[Embedded | None]]  # None: there is none in time
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    tier: Tier
+    answer: Answer
+    id: int
+    similarity: float
+    score: float
+    age_s: float
+    text: str  # that the answer was made for
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What is known of a request to the cache."""
+
+    identity: Identity | None  # None: it may not be cached at all
+    obstacle: str | None = None  # why not
+    hit: Hit | None = None
+    near: Hit | None = None  # what would have been one, were its class of scores to be trusted
+    is_semantic: bool = False  # another text's answer would have done, and this one's may for another
+    embedded: Embedded | None = None
+    refused_by: tuple[str, ...] = ()  # the guards, or "judge", of the nearest candidate
+
+
+class SemanticCache:
+    def __init__(
+        self, store: Store, verifier: Verifier, embed: Embed | None, policy: CachePolicy, *, tag: str, realm: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """`tag` names the embedding model, `realm` the models that answer."""
+        self._store = store
+        self._verifier = verifier
+        self._embed = embed
+        self._policy = policy
+        self._tag = tag
+        self._realm = realm
+        self._clock = clock
+        self._flags = Counter[str]()
+        self._touched: list[int] = []  # not yet in the file, like the next
+        self._checked: list[tuple[str, str, str]] = []
+        self._totals = store.totals()
+
+    async def find(self, request: Request, namespace: str) -> Lookup:
+        why = obstacle(request, sampled=self._policy.sampled) if self._policy.enabled else "off"
+        if why is not None:
+            self._count(f"not-{why}")
+            return Lookup(None, why)
+        identity = identify(request, namespace, self._realm)
+        if request.hints.cache == "refresh":
+            return await self._looked_up(identity, request, search=False)
+        stored = await asyncio.to_thread(self._store.get, identity.key)
+        if stored is not None and (hit := self._hit("exact", stored, 1.0, 1.0)) is not None:
+            self._count("hit-exact")
+            return Lookup(identity, hit=hit)
+        return await self._looked_up(identity, request, search=True)
+
+    async def keep(self, lookup: Lookup, request: Request, events: Sequence[Event], model: str) -> str | None:
+        """Stores a whole answer, in one transaction. Returns why it was not, or None."""
+        if lookup.identity is None:
+            return lookup.obstacle
+        if (why := unfit(events)) is not None:
+            return why
+        answer, now, identity = answer_of(events, model), self._clock(), lookup.identity
+        embedded = lookup.embedded
+        if embedded is None and lookup.is_semantic and self._embed is not None:
+            embedded = await self._embed(identity.text)
+        vector = embedded.vector if embedded is not None and embedded.whole else None
+        entry = Entry(
+            key=identity.key,
+            fingerprint=identity.fingerprint,
+            namespace=identity.namespace,
+            step=request.hints.step,
+            text=identity.text if vector is not None else "",
+            vector=vector,
+            embedding=self._tag if vector is not None else "",
+            answer=packed(answer),
+            model=answer.model,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            created_at=now,
+            expires_at=now + self._policy.ttl_s(request.hints.step),
+        )
+        await asyncio.to_thread(self._store.put, entry)
+        self._count("stored")
+        return None
+
+    def served(self, hit: Hit) -> None:
+        """It is on its way to a client."""
+        self._flags[f"saved-{hit.tier}"] += hit.answer.prompt_tokens
+        self._touched.append(hit.id)
+
+    def check(self, namespace: str, step: str | None, score: float, *, right: bool) -> None:
+        """Notes what a would-be hit was worth."""
+        level = level_of(score)
+        if level is not None:
+            name = f"{'right' if right else 'wrong'}-{level}"
+            counts = self._totals.setdefault((namespace, step or ""), {})
+            counts[name] = counts.get(name, 0) + 1
+            self._checked.append((namespace, step or "", name))
+
+    def stand(self, namespace: str, step: str | None) -> Stand:
+        """What the semantic tier may serve to a namespace, for a kind of step."""
+        counts = self._totals.get((namespace, step or ""), {})
+        checks: dict[float, Checks] = {}
+        for name, count in counts.items():
+            kind, _, level = name.partition("-")
+            if kind in ("right", "wrong"):
+                known = checks.get(float(level), Checks())
+                more = (known.right + count, known.wrong) if kind == "right" else (known.right, known.wrong + count)
+                checks[float(level)] = Checks(*more)
+        return stand(checks, self._policy.false_hit_budget, self._policy.cold_level)
+
+    def evict(self, **conditions: Any) -> int:
+        """As `Store.evict`."""
+        return self._store.evict(**conditions)
+
+    async def tend(self) -> None:
+        """Writes down what was hit and checked, and tidies up. Until it is cancelled."""
+        for beat in itertools.count():
+            await asyncio.sleep(NOTED_EVERY_S)
+            await asyncio.to_thread(self._note)
+            if beat % TIDIED_EVERY_BEATS == 0:
+                await asyncio.to_thread(self._store.tidy)
+
+    def close(self) -> None:
+        self._note()
+        self._store.close()
+
+    def _note(self) -> None:
+        touched, self._touched = self._touched, []
+        checked, self._checked = self._checked, []
+        self._store.touch(touched)
+        for (namespace, step, name), count in Counter(checked).items():
+            self._store.add(namespace, step, {name: count})
+
+    def status(self) -> dict[str, Any]:
+        """As the status endpoint shows it."""
+        stats = self._store.stats()
+        return {
+            "enabled": self._policy.enabled,
+            "semantic": self._policy.semantic and self._embed is not None,
+            "entries": stats.entries,
+            "bytes": stats.bytes_on_disk,
+            "namespaces": dict(stats.namespaces),
+            "evictions": stats.evictions,
+            "quarantines": stats.quarantines,
+            "damaged": stats.damaged,
+            "failures": stats.failures,
+            "problem": stats.problem,
+            "hits": {tier: self._flags[f"hit-{tier}"] for tier in ("exact", "semantic")},
+            "prompt_tokens_saved": {tier: self._flags[f"saved-{tier}"] for tier in ("exact", "semantic")},
+            "stored": self._flags["stored"],
+            "misses": self._flags["miss"],
+            "near_misses": self._named("refused-"),
+            "not_cached": self._named("not-"),
+            "false_hits": [self._measured(namespace, step) for namespace, step in sorted(self._totals)],
+            "false_hit_budget": self._policy.false_hit_budget,
+        }
+
+    def _named(self, prefix: str) -> dict[str, int]:
+        return {name.removeprefix(prefix): n for name, n in sorted(self._flags.items()) if name.startswith(prefix)}
+
+    def _measured(self, namespace: str, step: str) -> dict[str, Any]:
+        now = self.stand(namespace, step or None)
+        return {
+            "namespace": namespace,
+            "step": step or None,
+            "state": now.state,
+            "threshold": now.threshold,
+            "checked": now.checked,
+            "wrong": now.wrong,
+            "rate": now.rate,
+            "upper_bound": round(now.upper_bound, 5),
+        }
+
+    async def _looked_up(self, identity: Identity, request: Request, *, search: bool) -> Lookup:
+        """The semantic tier."""
+        if not self._is_semantic(identity, request) or self._embed is None:
+            return Lookup(identity)
+        if not search or not await asyncio.to_thread(self._store.holds, identity.fingerprint, self._tag):
+            return Lookup(identity, is_semantic=True)  # there is nothing to compare with, so nobody waits for a vector
+        embedded = await self._embed(identity.text)
+        if embedded is None or not embedded.whole:
+            return Lookup(identity, is_semantic=True)
+        found = await asyncio.to_thread(self._store.near, identity.fingerprint, self._tag, embedded.vector, NEAREST)
+        refused: tuple[str, ...] = ()
+        for candidate in found:
+            if candidate.similarity < LEAST_SIMILAR:
+                break
+            verdict = await asyncio.to_thread(
+                self._verifier.verdict, candidate.text, identity.text, candidate.similarity
+            )
+            if verdict.guards:
+                refused = refused or verdict.guards
+                continue
+            lookup = self._judged(identity, request, embedded, candidate, verdict)
+            if lookup.hit is not None or lookup.near is not None:
+                return lookup
+            refused = refused or ("judge",)
+        self._count(f"refused-{refused[0]}" if refused else "miss")
+        return Lookup(identity, is_semantic=True, embedded=embedded, refused_by=refused)
+
+    def _judged(
+        self, identity: Identity, request: Request, embedded: Embedded, candidate: Candidate, verdict: Verdict
+    ) -> Lookup:
+        if level_of(verdict.score) is None or (stored := self._store.entry(candidate.id)) is None:
+            return Lookup(identity, is_semantic=True, embedded=embedded)
+        hit = self._hit("semantic", stored, candidate.similarity, verdict.score)
+        threshold = self.stand(identity.namespace, request.hints.step).threshold
+        if hit is not None and threshold is not None and hit.score >= threshold:
+            self._count("hit-semantic")
+            return Lookup(identity, hit=hit)
+        self._count("near")
+        return Lookup(identity, is_semantic=True, near=hit, embedded=embedded)
+
+    def _is_semantic(self, identity: Identity, request: Request) -> bool:
+        if not identity.text.strip() or request.hints.cache == "exact":
+            return False
+        asked = request.hints.cache == "semantic"
+        return asked or (identity.single_turn and self._policy.is_semantic(request.hints.step))
+
+    def _hit(self, tier: Tier, stored: Stored, similarity: float, score: float) -> Hit | None:
+        try:
+            answer = unpacked(stored.entry.answer)
+        except UnreadableAnswer as error:
+            log.warning("a cached answer cannot be read", extra={"fields": {"reason": str(error)}})
+            return None
+        age_s = max(0.0, self._clock() - stored.entry.created_at)
+        return Hit(tier, answer, stored.id, similarity, score, age_s, stored.entry.text)
+
+    def _count(self, *names: str) -> None:
+        self._flags.update(names)

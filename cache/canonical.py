@@ -1,0 +1,77 @@
+"""What two requests must have in common for one answer to serve both. Pure.
+
+The key is of the whole request; the fingerprint of the request with its last user text blanked. Neither knows how the
+answer is sent (streamed or whole), who waits for it, or until when.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from appliance.protocol import ChatPrompt, Message, Request, TextPart
+
+# Of a request: what has no say in the text of its answer.
+_SILENT: Final = ("id", "stream", "include_usage", "measure_margin", "hints")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Of a request, to the cache."""
+
+    key: bytes  # 32 bytes
+    fingerprint: bytes  # 32 bytes
+    namespace: str
+    text: str  # the last user text: what alone may differ within a fingerprint; "" if there is none
+    single_turn: bool  # there is nothing but a system prompt before that text
+
+
+def identify(request: Request, namespace: str, realm: str) -> Identity:
+    """`realm` names what would answer: another model's answers are another's."""
+    asked = {name: value for name, value in asdict(request).items() if name not in _SILENT}
+    common = {"namespace": namespace, "realm": realm, "step": request.hints.step}
+    text, blanked = _blanked(request)
+    blank = {name: value for name, value in asdict(blanked).items() if name not in _SILENT}
+    return Identity(
+        _digest({**common, "request": asked}),
+        _digest({**common, "request": blank}),
+        namespace,
+        text,
+        single_turn=_is_single_turn(request),
+    )
+
+
+def _blanked(request: Request) -> tuple[str, Request]:
+    """The last user text, and the request without it."""
+    prompt = request.prompts[0]
+    if len(request.prompts) != 1 or not isinstance(prompt, ChatPrompt) or not prompt.messages:
+        return "", request
+    last = prompt.messages[-1]
+    if last.role != "user" or not all(isinstance(part, TextPart) for part in last.content):
+        return "", request
+    text = "".join(part.text for part in last.content if isinstance(part, TextPart))
+    messages = (*prompt.messages[:-1], replace(last, content=()))
+    return text, replace(request, prompts=(replace(prompt, messages=messages),))
+
+
+def _is_single_turn(request: Request) -> bool:
+    prompt = request.prompts[0]
+    return isinstance(prompt, ChatPrompt) and all(
+        message.role in ("system", "developer") for message in prompt.messages[:-1]
+    )
+
+
+def _digest(document: dict[str, Any]) -> bytes:
+    # Surrogates that no UTF-8 has may come with a JSON escape.
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Message):
+        return asdict(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    raise TypeError(f"cannot be part of a key: {type(value).__name__}")

@@ -1,0 +1,87 @@
+"""What is never stored or served, and why. Pure. The reasons are words for headers and counters."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from appliance.protocol import (
+    ChatPrompt,
+    Event,
+    Failed,
+    Finished,
+    ImagePart,
+    Prompt,
+    RefusalDelta,
+    Request,
+    TextPart,
+    TextPrompt,
+    ToolCallDelta,
+)
+
+# A question about now has another answer tomorrow.
+_NOW: Final = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday|now(?!\s+that|\s*\()|nowadays|currently|latest|newest|most recent|recently"
+    r"|current (?:price|time|date|weather|status|version|president|prime minister|ceo|rate|value|temperature|news|year)"
+    r"|up[- ]to[- ]date|so far|as of|this (?:morning|afternoon|evening|week|weekend|month|quarter|year|season)"
+    r"|(?:last|next|past|coming) (?:night|week|weekend|month|quarter|year|\d+ (?:day|week|month|year|hour|minute)s?)"
+    r"|at (?:the|this) moment|live (?:score|price|result)s?|breaking news|what time is it|what day is it"
+    r"|what(?:'s| is) the (?:time|date)|weather|forecast|(?:stock|share) price|exchange rate|market cap|news|headlines?"
+    r"|score of the|trending|still (?:open|alive|available)|random(?:ly)?|lottery)\b",
+    re.IGNORECASE,
+)
+_LOOKED_AT: Final = 4000  # characters of the last user text, at its beginning
+
+
+def obstacle(request: Request, *, sampled: bool = False) -> str | None:
+    """Why no answer to the request may come from the cache, or go there; None: it may.
+
+    `sampled`: answers drawn at random may too, without being asked for.
+    """
+    mode = request.hints.cache
+    if mode == "off":
+        return "off"
+    if (why := _by_form(request)) is not None:
+        return why
+    if request.sampling.temperature > 0 and request.sampling.seed is None and mode is None and not sampled:
+        return "sampled"
+    return "about-now" if is_about_now(_text(request.prompts[0])) else None
+
+
+def _by_form(request: Request) -> str | None:
+    if len(request.prompts) != 1 or request.n != 1 or request.logprobs is not None or request.echo:
+        return "form"
+    if request.tool_use is not None and request.tool_use.choice == "required":
+        return "tools"
+    prompt = request.prompts[0]
+    if not isinstance(prompt, ChatPrompt):
+        return None if isinstance(prompt, TextPrompt) else "form"
+    if any(message.role == "tool" or message.tool_calls for message in prompt.messages):
+        return "tools"
+    if any(isinstance(part, ImagePart) for message in prompt.messages for part in message.content):
+        return "images"
+    return None if prompt.messages and prompt.messages[-1].role == "user" else "form"
+
+
+def _text(prompt: Prompt) -> str:
+    """What is asked: the last that the user says."""
+    if isinstance(prompt, ChatPrompt):
+        return "".join(part.text for part in prompt.messages[-1].content if isinstance(part, TextPart))
+    return prompt.text if isinstance(prompt, TextPrompt) else ""
+
+
+def is_about_now(text: str) -> bool:
+    return _NOW.search(text[:_LOOKED_AT]) is not None
+
+
+def unfit(events: Sequence[Event]) -> str | None:
+    """Why an answer is not kept; None: it may be."""
+    finished = [event for event in events if isinstance(event, Finished)]
+    if len(finished) != 1 or any(isinstance(event, Failed) for event in events):
+        return "failed"
+    if finished[0].reason != "stop":
+        return {"length": "truncated", "tool_calls": "tools"}.get(finished[0].reason, "filtered")
+    if any(isinstance(event, ToolCallDelta) for event in events):
+        return "tools"
+    if any(isinstance(event, RefusalDelta) for event in events):
+        return "filtered"
+    return None

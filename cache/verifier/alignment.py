@@ -1,0 +1,73 @@
+"""Two readings side by side: which terms of one are in the other, and which are left over. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cache.verifier.reading import Reading, Sort, Term, renamed
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both sides' terms of the sorts that a request is about, with the second's renamed to the first's where they mean
+    the same, and what has no counterpart."""
+
+    a: Reading
+    b: Reading
+    left_a: tuple[Term, ...]
+    left_b: tuple[Term, ...]
+    b_renamed: tuple[Term, ...]
+
+    def left(self, *sorts: Sort) -> tuple[Term, ...]:
+        return tuple(term for term in (*self.left_a, *self.left_b) if term.sort in sorts)
+
+
+_ALIGNED: Final = ("content", "number", "date", "literal", "negation", "quantifier", "modal", "strong")
+
+
+def align(a: Reading, b: Reading) -> Pair:
+    left_a = [i for i, term in enumerate(a.terms) if term.sort in _ALIGNED]
+    left_b = [i for i, term in enumerate(b.terms) if term.sort in _ALIGNED]
+    renamed_b = list(b.terms)
+    for same in (_equal, _synonymous):
+        for i in list(left_a):
+            match = next((j for j in left_b if same(a.terms[i], b.terms[j])), None)
+            if match is not None:
+                left_a.remove(i)
+                left_b.remove(match)
+                renamed_b[match] = renamed(b.terms[match], a.terms[i].value)
+    _pair_initials(a.terms, left_a, renamed_b, left_b)
+    terms_a = list(a.terms)
+    _pair_initials(renamed_b, left_b, terms_a, left_a)
+    a = replace(a, terms=tuple(terms_a))
+    return Pair(
+        a, b, tuple(a.terms[i] for i in left_a), tuple(b.terms[j] for j in left_b), tuple(renamed_b)
+    )  # fmt: skip
+
+
+def _equal(one: Term, other: Term) -> bool:
+    return one.value == other.value and (one.sort == other.sort or "content" in (one.sort, other.sort))
+
+
+def _synonymous(one: Term, other: Term) -> bool:
+    return bool(one.groups & other.groups)
+
+
+def _pair_initials(short: Sequence[Term], left_short: list[int], full: list[Term], left_full: list[int]) -> None:
+    """ "GDPR" and "General Data Protection Regulation": the words give way to their initials, where nothing else in the
+    text stands for either. Changes the last three."""
+    for i in list(left_short):
+        letters = short[i].surface
+        if short[i].sort != "content" or not 2 <= len(letters) <= 6 or not letters.isalpha():
+            continue
+        for begin in range(len(left_full) - len(letters) + 1):
+            run = left_full[begin : begin + len(letters)]
+            words = [full[j] for j in run]
+            together = all(full[j].sort == "weak" for j in range(run[0], run[-1]) if j not in run)
+            if together and [word.surface[:1] for word in words] == list(letters):
+                left_short.remove(i)
+                for j in run:
+                    left_full.remove(j)
+                    full[j] = replace(full[j], sort="weak", value="")
+                full[run[0]] = replace(short[i])
+                break

@@ -1,0 +1,188 @@
+"""Why a stored answer must not be given to another text. Each guard looks for one kind of difference. Pure."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from cache.verifier.alignment import Pair
+from cache.verifier.lexicon import Lexicon
+from cache.verifier.order import same_roles
+from cache.verifier.reading import Reading, Term
+
+Guard = Callable[[Pair, Lexicon], bool]
+
+# Forms of a question that ask for the same.
+_SAME_QUESTION: Final = (frozenset((None, "what")), frozenset(("what", "define")), frozenset(("define", "explain")))
+_PREFIXES: Final = (
+    "un",
+    "dis",
+    "de",
+    "in",
+    "im",
+    "ir",
+    "il",
+    "non",
+    "re",
+    "mis",
+    "anti",
+    "over",
+    "under",
+    "pre",
+    "post",
+)
+_SYMMETRIC: Final = frozenset(
+    [
+        "differ",
+        "difference",
+        "compar",
+        "comparison",
+        "similarity",
+        "distance",
+        "contrast",
+        "common",
+        "sum",
+        "versus",
+        "combine",
+        "combination",
+        "between",
+    ]
+)
+
+
+def polarity(pair: Pair, _: Lexicon) -> bool:
+    return bool(pair.left("negation"))
+
+
+def antonym(pair: Pair, lexicon: Lexicon) -> bool:
+    return any(
+        frozenset((x.phrase, y.phrase)) in lexicon.opposites
+        or _prefixed(x.value, y.value)
+        or _prefixed(y.value, x.value)
+        for x in pair.left_a
+        for y in pair.left_b
+        if x.phrase and y.phrase
+    )
+
+
+def sibling(pair: Pair, lexicon: Lexicon) -> bool:
+    return any(
+        frozenset((x.phrase, y.phrase)) in lexicon.siblings
+        for x in pair.left_a
+        for y in pair.left_b
+        if x.phrase and y.phrase
+    )
+
+
+def number(pair: Pair, _: Lexicon) -> bool:
+    return bool(pair.left("number"))
+
+
+def date(pair: Pair, _: Lexicon) -> bool:
+    return bool(pair.left("date"))
+
+
+def entity(pair: Pair, _: Lexicon) -> bool:
+    return any(term.is_name for term in pair.left("content"))
+
+
+def roles(pair: Pair, _: Lexicon) -> bool:
+    if ("by" in pair.a.words) != ("by" in pair.b.words) and _values_in_order(pair):
+        return True  # "A replaced B", "A was replaced by B"
+    symmetric = pair.a.frame == pair.b.frame == "compare" or all(_is_symmetric(r) for r in (pair.a, pair.b))
+    taken = Counter(term.value for term in pair.left_b)
+    rest_b = []
+    for term in pair.b_renamed:
+        if taken[term.value] > 0 and term in pair.left_b:
+            taken[term.value] -= 1
+        else:
+            rest_b.append(term)
+    rest_a = [term for term in pair.a.terms if term not in pair.left_a]
+    return not same_roles(rest_a, rest_b, symmetric=symmetric)
+
+
+def _values_in_order(pair: Pair) -> bool:
+    """Whether both say the same words in the same order, whatever is left over."""
+    return [t.value for t in pair.a.of("content")] == [t.value for t in pair.b_renamed if t.sort == "content"]
+
+
+def quantifier(pair: Pair, _: Lexicon) -> bool:
+    return bool(pair.left("quantifier"))
+
+
+def literal(pair: Pair, _: Lexicon) -> bool:
+    return bool(pair.left("literal"))
+
+
+def material(pair: Pair, _: Lexicon) -> bool:
+    a, b = pair.a.material, pair.b.material
+    return a != b and not (a is not None and b is not None and a.casefold() == b.casefold() and a.isascii())
+
+
+def constraint(pair: Pair, lexicon: Lexicon) -> bool:
+    return any(len(t.phrase) == 1 and t.value in lexicon.words["constraint"] for t in pair.left("content"))
+
+
+def modality(pair: Pair, lexicon: Lexicon) -> bool:
+    return (
+        _tenses(pair.a) * _tenses(pair.b) < 0
+        or bool({t.value for t in pair.left("modal")} - _TENSES)
+        or any(t.value in lexicon.words["other_person"] for t in pair.left("content"))
+    )
+
+
+def relation(pair: Pair, _: Lexicon) -> bool:
+    """Prepositions and the like that are in one only."""
+    return bool(pair.left("strong"))
+
+
+def question(pair: Pair, lexicon: Lexicon) -> bool:
+    a, b = pair.a.frame, pair.b.frame
+    if a == b or frozenset((a, b)) in _SAME_QUESTION:
+        return False
+    return {a, b} != {None, "howto"} or _makes(pair.a, lexicon) or _makes(pair.b, lexicon)
+
+
+_PAST: Final = frozenset(("did", "was", "were", "had"))
+_PRESENT: Final = frozenset(("does", "is", "are", "do", "has", "have"))
+_TENSES: Final = _PAST
+
+
+def _tenses(reading: Reading) -> int:
+    """1: of the past only, -1: of the present only, 0: neither or both."""
+    words = set(reading.words)
+    return bool(words & _PAST) - bool(words & _PRESENT)
+
+
+GUARDS: Final[dict[str, Guard]] = {
+    "polarity": polarity, "antonym": antonym, "sibling": sibling, "number": number, "date": date, "entity": entity,
+    "roles": roles, "quantifier": quantifier, "literal": literal, "material": material, "constraint": constraint,
+    "modality": modality, "relation": relation, "question": question,
+}  # fmt: skip
+
+
+def _prefixed(longer: str, word: str) -> bool:
+    return len(word) > 2 and longer != word and longer.endswith(word) and longer.removesuffix(word) in _PREFIXES
+
+
+def _makes(reading: Reading, lexicon: Lexicon) -> bool:
+    """Whether it may want something made from something, so that "how" is another question."""
+    first = next(iter(reading.of("content", "literal", "number")), None)
+    return (
+        first is None
+        or first.sort != "content"
+        or first.value in lexicon.words["makes"]
+        or reading.material is not None
+    )
+
+
+def _is_symmetric(reading: Reading) -> bool:
+    return any(_SYMMETRIC & set(term.phrase or (term.value,)) for term in reading.terms)
+
+
+def left_content(pair: Pair, lexicon: Lexicon) -> tuple[list[Term], list[Term]]:
+    """What either side says more, courtesies apart."""
+
+    def said(left: tuple[Term, ...]) -> list[Term]:
+        return [t for t in left if t.sort == "content" and t.value not in lexicon.words["courteous"]]
+
+    return said(pair.left_a), said(pair.left_b)

@@ -1,0 +1,97 @@
+"""What the verifier knows of English: words that mean the same, words that must not be confused, words of form."""
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+from cache.verifier.stems import stem
+
+FOLDER: Final = Path(__file__).parent
+_OF_FORM: Final = ("empty", "weak", "strong", "negation", "quantifier", "modal", "other_person")
+PARTICLES: Final = frozenset(("on", "off", "up", "out", "down", "in", "back", "away", "over", "apart"))
+
+Phrase = tuple[str, ...]  # stems
+
+
+class Phrases:
+    """The longest of some phrases that begins at a place."""
+
+    def __init__(self, phrases: Iterable[Phrase]) -> None:
+        self._phrases = frozenset(phrases)
+        self._longest = max(map(len, self._phrases), default=0)
+
+    def at(self, words: list[str], place: int) -> int:
+        """How many words it has; 0 for none."""
+        for length in range(min(self._longest, len(words) - place), 0, -1):
+            if tuple(words[place : place + length]) in self._phrases:
+                return length
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    groups: dict[Phrase, frozenset[int]]  # of phrases that mean the same
+    phrases: Phrases  # of these, the ones with several words
+    separable: dict[tuple[str, str], Phrase]  # verb and particle, which other words may part
+    opposites: frozenset[frozenset[Phrase]]
+    siblings: frozenset[frozenset[Phrase]]
+    polite: Phrases
+    frames: dict[Phrase, str]
+    frame_phrases: Phrases
+    words: dict[str, frozenset[str]]  # stems, by what they do
+    common: frozenset[str]  # words of form, as they are written
+
+    def is_known(self, word: str) -> bool:
+        return (word,) in self.groups or any(word in words for words in self.words.values())
+
+
+def load() -> Lexicon:
+    grammar = _read("grammar.toml")
+    same = [*grammar["same"], *_read("synonyms.toml")["same"], *_read("aliases.toml")["alias"]]
+    groups: dict[Phrase, set[int]] = {}
+    for number, group in enumerate(same):
+        for member in group:
+            groups.setdefault(_phrase(member), set()).add(number)
+    frames = {_phrase(text): frame for frame, texts in grammar["frames"].items() for text in texts}
+    classes = (*_OF_FORM, "constraint", "material", "courteous", "label", "makes")
+    return Lexicon(
+        groups={phrase: frozenset(numbers) for phrase, numbers in groups.items()},
+        phrases=Phrases(phrase for phrase in groups if len(phrase) > 1),
+        separable={(p[0], p[1]): p for p in groups if len(p) == 2 and p[1] in PARTICLES},
+        opposites=_pairs(_read("antonyms.toml")["opposite"]),
+        siblings=_pairs(_read("related.toml")["different"]),
+        polite=Phrases(map(_phrase, grammar["polite"])),
+        frames=frames,
+        frame_phrases=Phrases(frames),
+        common=frozenset(
+            word
+            for texts in (*(grammar[name] for name in _OF_FORM), *grammar["frames"].values())
+            for text in texts
+            for word in _exact(text)
+            if len(word) > 2
+        ),
+        words={name: frozenset(map(stem if name != "modal" else str, grammar[name])) for name in classes},
+    )
+
+
+def _pairs(groups: Iterable[list[str]]) -> frozenset[frozenset[Phrase]]:
+    return frozenset(frozenset(pair) for group in groups for pair in combinations(sorted(set(map(_phrase, group))), 2))
+
+
+def _phrase(text: str) -> Phrase:
+    return tuple(stem(word) for word in _exact(text))
+
+
+def _exact(text: str) -> Phrase:
+    return tuple(_split(text))
+
+
+def _split(text: str) -> Iterator[str]:
+    yield from text.lower().replace("-", " ").split()
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))

@@ -1,0 +1,113 @@
+"""Who does what to whom: whether two texts of the same terms say them in the same roles. Pure.
+
+Word order may change without a change of roles: a clause moves to the front, the members of a list change places,
+"the capital of France" becomes "France's capital". Every other change is one of roles.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from cache.verifier.reading import Term
+
+_SAID: Final = frozenset(("content", "number", "date", "literal", "negation", "quantifier"))
+_JOINING: Final = frozenset(("and", "or", ",", "versus"))
+
+
+def same_roles(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
+    """`symmetric`: the question is one about things side by side ("compare …"), whatever their order."""
+    if all(sum(term.sort == "date" for term in terms) == 1 for terms in (a, b)):  # then it has one role
+        a, b = ([term for term in terms if term.sort != "date"] for terms in (a, b))
+    a, b = list(_listed(a)), list(_listed(b))
+    if _values(a) == _values(b) or _chunks(a) == _chunks(b):
+        return True
+    if symmetric and _segments(a) == _segments(b):
+        return True
+    return any(
+        _values(_compounds(a, joins)) == _values(_compounds(b, joins)) for joins in (("of",), ("of", "for", "in", "on"))
+    )
+
+
+def _values(terms: Sequence[Term]) -> list[str]:
+    return [term.value for term in terms if term.sort in _SAID]
+
+
+def _listed(terms: Sequence[Term]) -> Iterator[Term]:
+    """Members of a list with an "and" or "or", one term each, in alphabetical order and without what joins them."""
+    place = 0
+    while place < len(terms):
+        end = _member(terms, place)
+        members, joined = [terms[place:end]], False
+        while terms[place].sort in _SAID and end < len(terms):
+            follows = end
+            while follows < len(terms) and terms[follows].sort == "join":
+                follows += 1
+            if follows == end or follows == len(terms) or terms[follows].sort not in _SAID:
+                break
+            joined = joined or any(term.value != "," for term in terms[end:follows])
+            end_of_member = _member(terms, follows)
+            members.append(terms[follows:end_of_member])
+            end = end_of_member
+        if joined:
+            for member in sorted(members, key=_values):
+                yield from member
+            place = end
+        else:
+            yield terms[place]
+            place += 1
+
+
+def _member(terms: Sequence[Term], place: int) -> int:
+    """Where a list's member that begins there ends: after a word, or after a name of several."""
+    end = place + 1
+    while end < len(terms) and terms[end - 1].is_name and terms[end].is_name:
+        end += 1
+    return end
+
+
+def _chunks(terms: Sequence[Term]) -> Counter[tuple[str, ...]]:
+    """A text in pieces at its prepositions and commas; each keeps its order, and the preposition that leads it."""
+    found: Counter[tuple[str, ...]] = Counter()
+    chunk: list[str] = []
+    lead = ""
+    for term in terms:
+        if term.sort in ("strong", "weak") and chunk and set(chunk) == {"not"}:
+            lead = term.value  # "not on Friday"
+        elif term.sort in ("strong", "weak", "break") or term.value == ",":
+            found[(lead, *chunk)] += bool(chunk)
+            lead, chunk = (term.value if term.sort in ("strong", "weak") else ""), []
+        elif term.sort in _SAID:
+            chunk.append(term.value)
+    found[(lead, *chunk)] += bool(chunk)
+    return +found
+
+
+def _segments(terms: Sequence[Term]) -> Counter[tuple[str, ...]]:
+    found: Counter[tuple[str, ...]] = Counter()
+    segment: list[str] = []
+    for term in (*terms, Term("join", "and")):
+        if term.sort in ("join", "weak") or term.value in ("versus", "between", "from", "than"):
+            found[tuple(segment)] += bool(segment)
+            segment = []
+        elif term.sort in _SAID:
+            segment.append(term.value)
+    return +found
+
+
+def _compounds(terms: Sequence[Term], joins: tuple[str, ...]) -> list[Term]:
+    """ "capital of France" as "France capital": what follows the preposition goes before the word that precedes it."""
+    made = list(terms)
+    for place in range(len(made) - 1, 0, -1):
+        if made[place].sort != "weak" or made[place].value not in joins or made[place - 1].sort not in _SAID:
+            continue
+        end = place + 1
+        while end < len(made) and made[end].sort in _SAID:
+            end += 1
+        if end > place + 1:
+            made[place - 1 : end] = [*made[place + 1 : end], made[place - 1]]
+    return made
+
+
+def neighbours(terms: Sequence[Term]) -> list[tuple[str, str]]:
+    return list(pairwise(_values(terms)))

@@ -1,0 +1,246 @@
+"""What a text asks, taken apart: its question form, its terms in order, and what must be the same to the letter."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from cache.verifier.lexicon import Lexicon, Phrase
+from cache.verifier.quantities import UNITS, spelt
+from cache.verifier.scan import Piece, pieces
+from cache.verifier.spelling import IsWord, corrected, is_mistyped
+from cache.verifier.stems import stem
+
+Sort = Literal[
+    "content", "number", "date", "literal", "negation", "quantifier", "modal", "strong", "weak", "join", "break"
+]
+
+MATERIAL_WORDS: Final = 2
+_LABEL: Final = re.compile(
+    r"^\s*(?:task|question|instruction|instructions|query|q|user|request|prompt|ask|todo|input|goal|message)\s*[:>-]\s*(?=\S)",
+    re.IGNORECASE,
+)
+_MATERIAL: Final = re.compile(r":[ \t]+(?=\S)|:?[ \t]*\n\s*(?=\S)")
+_NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
+_POINTING: Final = frozenset(
+    ("this", "the", "these", "those", "that", "following", "below", "above", "attached", "given", "provided", "my")
+)
+_LONGEST_COURTESY: Final = 10
+_SEPARATED_BY: Final = 5  # words between a verb and its particle
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    sort: Sort
+    value: str
+    groups: frozenset[int] = frozenset()  # of the lexicon: with whom it shares a meaning
+    phrase: Phrase = ()
+    surface: str = ""  # as it was written, in lower case
+    is_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    frame: str | None  # the form of the question
+    terms: tuple[Term, ...]
+    material: str | None  # what follows the instruction, verbatim
+    words: tuple[str, ...]  # all of the instruction, for an exact comparison
+
+    def of(self, *sorts: Sort) -> tuple[Term, ...]:
+        return tuple(term for term in self.terms if term.sort in sorts)
+
+
+def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_material: bool = False) -> Reading:
+    """`beside`: the text that it is compared with, whose words tell what a slip was meant to be.
+
+    `has_material`: what it is about was there too, and has been taken away.
+    """
+    text = _LABEL.sub("", text.strip(), count=1)
+    instruction, material = _parted(text, lexicon)
+    others = {piece.value for piece in pieces(beside) if piece.kind == "word"}
+    found = [_spelt_out(piece, others, lexicon, is_word) for piece in pieces(instruction)]
+    words = tuple(piece.value for piece in found if piece.kind != "break")
+    found = _without(found, lexicon)
+    if has_material or material is not None:
+        found = _without_pointers(found, lexicon)
+    frame, found = _framed(found, lexicon)
+    return Reading(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), material, words)
+
+
+def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord) -> Piece:
+    """Without a slip, in a word that the other text has or that every text is made of."""
+    if piece.kind != "word" or piece.value in lexicon.common or is_word(piece.value):
+        return piece
+    word = piece.value
+    known = [other for other in others if is_word(other)]
+    meant = corrected(word, known) or corrected(word, lexicon.common)
+    if meant is None and word not in others:  # of two rare words one may be the other, badly typed
+        meant = min((other for other in others if other < word and is_mistyped(word, other)), default=None)
+    return piece if meant is None else replace(piece, value=meant)
+
+
+def _parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
+    """The instruction, and the material that it is about: behind a colon or a line's end."""
+    match = next((m for m in _MATERIAL.finditer(text) if not _only_labels(text[: m.start()], lexicon)), None)
+    if match is None or len(text[match.end() :].split()) < MATERIAL_WORDS:
+        return text, None
+    material = " ".join(text[match.end() :].split())
+    if len(material) > 1 and material[0] == material[-1] and material[0] in "\"'`":
+        material = material[1:-1]
+    return text[: match.start()], material.strip(" .")
+
+
+def _only_labels(text: str, lexicon: Lexicon) -> bool:
+    """Whether what stands in front of a colon is no instruction: "Python 3", "Hi, quick question"."""
+    words = [piece.value for piece in _without(pieces(text), lexicon) if piece.kind in ("word", "literal")]
+    return all(stem(word) in lexicon.words["label"] or stem(word) in lexicon.words["empty"] for word in words)
+
+
+def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
+    """Polite words go."""
+    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    kept, place = [], 0
+    while place < len(found):
+        length = lexicon.polite.at(words, place)
+        if length:
+            place += length
+        else:
+            kept.append(found[place])
+            place += 1
+    return kept
+
+
+def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
+    """Without what only points at the material: "the text below", "this review"."""
+    kept: list[Piece] = []
+    for piece in found:
+        points = bool(kept) and kept[-1].kind == "word" and kept[-1].value in _POINTING
+        if not (points and piece.kind == "word" and stem(piece.value) in lexicon.words["material"]):
+            kept.append(piece)
+    return kept
+
+
+def _framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:
+    """The form of the question that it begins with, or ends with behind a comma ("X, how?")."""
+    start = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
+    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    for begin in (start, *_after_courtesy(words, start, lexicon), *_after_commas(found)):
+        length = lexicon.frame_phrases.at(words, begin)
+        if length:
+            frame = lexicon.frames[tuple(words[begin : begin + length])]
+            return frame, [*found[:begin], Piece("break", ";"), *found[begin + length :]]
+    return None, found
+
+
+def _after_courtesy(words: list[str], start: int, lexicon: Lexicon) -> Iterator[int]:
+    """Places with nothing but courtesy in front of them."""
+    for i in range(start, min(start + _LONGEST_COURTESY, len(words) - 1)):
+        if not any(words[i] in lexicon.words[name] for name in ("courteous", "empty", "modal", "weak")) and words[i]:
+            return
+        yield i + 1
+
+
+def _after_commas(found: list[Piece]) -> Iterator[int]:
+    for i, piece in enumerate(found[:-1]):
+        if piece.kind == "break" and piece.value[0] in ",.;!\n\u2013\u2014-":
+            yield i + 1
+
+
+def _numbered(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
+    """Numbers in words become numbers, but not in phrases such as "two-factor authentication"."""
+    made, place = [], 0
+    stems = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    while place < len(found):
+        if length := lexicon.phrases.at(stems, place):
+            made += found[place : place + length]
+            place += length
+            continue
+        words = [p.value if p.kind in ("word", "number") else "" for p in found[place : place + 8]]
+        used, value = spelt(words)
+        if used and not (used == 1 and found[place].kind == "number"):
+            alone = used == 1 and words[0] == "one" and not _counts(found, place)
+            if not alone:
+                made.append(Piece("number", value))
+            place += used
+        elif made and made[-1].kind == "number" and found[place].value in UNITS:
+            made.append(Piece("word", UNITS[found[place].value]))
+            place += 1
+        else:
+            made.append(found[place])
+            place += 1
+    return made
+
+
+def _counts(found: list[Piece], place: int) -> bool:
+    """Whether a "one" is a number: "in one sentence", not "which one is"."""
+    before = found[place - 1].value if place else ""
+    following = found[place + 1] if place + 1 < len(found) else None
+    return (
+        following is not None
+        and following.kind == "word"
+        and before not in ("which", "this", "that", "the", "any", "another")
+    )
+
+
+def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
+    stems = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    taken: set[int] = set()
+    for place, piece in enumerate(found):
+        if place in taken:
+            continue
+        if piece.kind != "word":
+            sort: Sort = piece.kind
+            yield Term("join" if piece.value == "," else sort, piece.value)
+            continue
+        length = lexicon.phrases.at(stems, place)
+        if length and not taken & set(range(place, place + length)):
+            phrase = tuple(stems[place : place + length])
+            taken |= set(range(place, place + length))
+        elif (particle := _particle(found, stems, place, lexicon)) and particle not in taken:
+            phrase = (stems[place], stems[particle])
+            taken.add(particle)
+        else:
+            phrase = (stems[place],)
+        term = _term(phrase, piece, lexicon)
+        if term is not None:
+            yield term
+
+
+def _particle(found: list[Piece], stems: list[str], place: int, lexicon: Lexicon) -> int | None:
+    """Where the rest of "turn … on" is."""
+    for other in range(place + 2, min(place + 2 + _SEPARATED_BY, len(found))):
+        if found[other].kind == "break":
+            return None
+        if (stems[place], stems[other]) in lexicon.separable:
+            return other
+    return None
+
+
+def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Term | None:
+    sort = _sort(phrase, piece, lexicon)
+    if sort is None:
+        return None
+    value = {"negation": "not", "modal": piece.value}.get(sort if piece.value in _NOT or sort == "modal" else "")
+    surface = piece.value if len(phrase) == 1 else " ".join(phrase)
+    groups = lexicon.groups.get(phrase, frozenset())
+    return Term(sort, value or " ".join(phrase), groups, phrase, surface, piece.is_name)
+
+
+def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Sort | None:
+    """None: it says nothing."""
+    word = " ".join(phrase)
+    if len(phrase) > 1:
+        return "quantifier" if word in lexicon.words["quantifier"] else "content"
+    if word in ("and", "or", "versus"):
+        return "join"
+    if piece.value in _NOT:
+        return "negation"
+    if piece.value in lexicon.words["modal"]:
+        return "modal"
+    sorts: tuple[Sort, ...] = ("negation", "quantifier", "strong", "weak")
+    known: Sort = next((sort for sort in sorts if word in lexicon.words[sort]), "content")
+    return None if known == "content" and (word == "'s" or word in lexicon.words["empty"]) else known
+
+
+def renamed(term: Term, value: str) -> Term:
+    return replace(term, value=value)
