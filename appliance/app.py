@@ -24,6 +24,7 @@ from appliance.ledger import Ledger
 from appliance.legs import Legs
 from appliance.offline import OfflineSwitch
 from appliance.pipeline import Pipeline
+from appliance.rechecks import Rechecks
 from appliance.routing.classifier import Classifier
 from appliance.routing.exemplars import load_exemplars
 from appliance.security.body import BodyLimits
@@ -62,12 +63,16 @@ class Application:
         self._classifier = Classifier(load_exemplars(), embed)
         self._preparing: asyncio.Task[None] | None = None
         self._tending: asyncio.Task[None] | None = None
+        self._rechecking: asyncio.Task[None] | None = None
         realm = realm_of([model.name for model in engines.models], settings)
-        caching = Caching(cache_of(settings, state_dir, self._embedder, realm), ledger)
+        legs = Legs(engines, frontier, ledger, metrics)
+        answers = cache_of(settings, state_dir, self._embedder, realm)
+        self._rechecks = Rechecks(answers, legs, settings.cache.recheck_share)
+        caching = Caching(answers, ledger, self._rechecks)
         self.state = DaemonState(
             loaded=loaded,
             engines=engines,
-            pipeline=Pipeline(Legs(engines, frontier, ledger, metrics), settings, self._classifier, caching),
+            pipeline=Pipeline(legs, settings, self._classifier, caching),
             metrics=metrics,
             frontier=frontier,
             ledger=ledger,
@@ -88,6 +93,7 @@ class Application:
         """What takes its time, and nobody has to wait for. In the event loop."""
         self._preparing = asyncio.create_task(self._prepare())
         self._tending = asyncio.create_task(self.state.caching.cache.tend())
+        self._rechecking = asyncio.create_task(self._rechecks.run())
 
     async def _prepare(self) -> None:
         """Once the models are there: what follows would keep the cores from them."""
@@ -103,7 +109,7 @@ class Application:
 
     async def close(self) -> None:
         """After the last request."""
-        for task in (self._preparing, self._tending):
+        for task in (self._preparing, self._tending, self._rechecking):
             if task is not None:
                 task.cancel()
         if self._embedder is not None:

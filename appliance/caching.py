@@ -12,6 +12,7 @@ from appliance.exchange import Exchange
 from appliance.flights import Flights
 from appliance.ledger import Ledger, Row
 from appliance.protocol import Delta, Event, Request, Usage
+from appliance.rechecks import Rechecks
 from appliance.security.auth import Principal
 from cache.answers import events_of
 from cache.cache import Hit, Lookup, SemanticCache
@@ -31,8 +32,11 @@ class _Served:
 
 
 class Caching:
-    def __init__(self, cache: SemanticCache, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, cache: SemanticCache, ledger: Ledger, rechecks: Rechecks, clock: Callable[[], float] = time.time
+    ) -> None:
         self.cache = cache
+        self._rechecks = rechecks
         self._ledger = ledger
         self._clock = clock
         self._flights = Flights()
@@ -51,6 +55,8 @@ class Caching:
         exchange.cache_similarity = hit.similarity
         self._remember(exchange.request_id, _Served(principal.id, request.hints.step, hit))
         self.cache.served(hit)
+        if hit.tier == "semantic":
+            self._rechecks.offer(request, principal, hit)
         for event in events_of(hit.answer):
             yield event
         self._ledger.add(_row(hit, exchange, principal, self._clock(), time.monotonic() - began_s))

@@ -30,23 +30,8 @@ _PREFIXES: Final = (
     "pre",
     "post",
 )
-_SYMMETRIC: Final = frozenset(
-    [
-        "differ",
-        "difference",
-        "compar",
-        "comparison",
-        "similarity",
-        "distance",
-        "contrast",
-        "common",
-        "sum",
-        "versus",
-        "combine",
-        "combination",
-        "between",
-    ]
-)
+_SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
+_ONE_SIDED: Final = frozenset(("than", "more", "less", "better", "worse", "from", "to", "into", "over"))
 
 
 def polarity(pair: Pair, _: Lexicon) -> bool:
@@ -88,7 +73,7 @@ def entity(pair: Pair, _: Lexicon) -> bool:
 def roles(pair: Pair, _: Lexicon) -> bool:
     if ("by" in pair.a.words) != ("by" in pair.b.words) and _values_in_order(pair):
         return True  # "A replaced B", "A was replaced by B"
-    symmetric = pair.a.frame == pair.b.frame == "compare" or all(_is_symmetric(r) for r in (pair.a, pair.b))
+    symmetric = all(reading.frame == "compare" or _is_symmetric(reading) for reading in (pair.a, pair.b))
     taken = Counter(term.value for term in pair.left_b)
     rest_b = []
     for term in pair.b_renamed:
@@ -114,8 +99,7 @@ def literal(pair: Pair, _: Lexicon) -> bool:
 
 
 def material(pair: Pair, _: Lexicon) -> bool:
-    a, b = pair.a.material, pair.b.material
-    return a != b and not (a is not None and b is not None and a.casefold() == b.casefold() and a.isascii())
+    return pair.a.material != pair.b.material
 
 
 def constraint(pair: Pair, lexicon: Lexicon) -> bool:
@@ -176,6 +160,9 @@ def _makes(reading: Reading, lexicon: Lexicon) -> bool:
 
 
 def _is_symmetric(reading: Reading) -> bool:
+    """Whether it is about things side by side, whatever their order."""
+    if _ONE_SIDED & set(reading.words):
+        return False
     return any(_SYMMETRIC & set(term.phrase or (term.value,)) for term in reading.terms)
 
 

@@ -66,21 +66,26 @@ def _member(terms: Sequence[Term], place: int) -> int:
     return end
 
 
-def _chunks(terms: Sequence[Term]) -> Counter[tuple[str, ...]]:
-    """A text in pieces at its prepositions and commas; each keeps its order, and the preposition that leads it."""
-    found: Counter[tuple[str, ...]] = Counter()
+def _chunks(terms: Sequence[Term]) -> dict[str, list[tuple[str, ...]]]:
+    """A text in pieces at its prepositions and commas, by the preposition that leads them ("" for none), in order.
+
+    Only pieces with different prepositions may change places: "from A to B" is "to B from A", but what is asked of A
+    and B "in A … in B" is another thing in B and A.
+    """
+    found: dict[str, list[tuple[str, ...]]] = {}
     chunk: list[str] = []
     lead = ""
-    for term in terms:
-        if term.sort in ("strong", "weak") and chunk and set(chunk) == {"not"}:
+    for term in (*terms, Term("break", "")):
+        leads = term.sort in ("strong", "weak")
+        if leads and chunk and set(chunk) == {"not"}:
             lead = term.value  # "not on Friday"
-        elif term.sort in ("strong", "weak", "break") or term.value == ",":
-            found[(lead, *chunk)] += bool(chunk)
-            lead, chunk = (term.value if term.sort in ("strong", "weak") else ""), []
+        elif leads or term.sort == "break" or term.value == ",":
+            if chunk:
+                found.setdefault(lead, []).append(tuple(chunk))
+            lead, chunk = (term.value if leads else ""), []
         elif term.sort in _SAID:
             chunk.append(term.value)
-    found[(lead, *chunk)] += bool(chunk)
-    return +found
+    return found
 
 
 def _segments(terms: Sequence[Term]) -> Counter[tuple[str, ...]]:

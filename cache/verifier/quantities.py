@@ -81,7 +81,9 @@ def number_value(said: str) -> tuple[str, str]:
         return f"#{value}", ""
     if end == "%":
         return f"{sign.strip('+')}{plain(value)}", "percent"
-    return f"{sign.strip('+')}{plain(value * _SCALES.get(end or '', 1))}", _CURRENCIES.get(currency, "")
+    if currency or end:
+        return f"{sign.strip('+')}{plain(value * _SCALES.get(end or '', 1))}", _CURRENCIES.get(currency, "")
+    return f"{sign.strip('+')}{digits.replace(',', '')}", ""  # Python 3.10 is not Python 3.1
 
 
 def plain(value: Decimal) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, Literal
 
 from cache.verifier.lexicon import Lexicon, Phrase
@@ -26,6 +27,8 @@ _POINTING: Final = frozenset(
     ("this", "the", "these", "those", "that", "following", "below", "above", "attached", "given", "provided", "my")
 )
 _LONGEST_COURTESY: Final = 10
+_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
+_BEGINNING: Final = 80  # characters that have an instruction's first words
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
 
@@ -82,12 +85,20 @@ def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord
 def _parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
     """The instruction, and the material that it is about: behind a colon or a line's end."""
     match = next((m for m in _MATERIAL.finditer(text) if not _only_labels(text[: m.start()], lexicon)), None)
+    if match is None and _transforms(text, lexicon):
+        match = _SENTENCE.search(text)
     if match is None or len(text[match.end() :].split()) < MATERIAL_WORDS:
         return text, None
     material = " ".join(text[match.end() :].split())
     if len(material) > 1 and material[0] == material[-1] and material[0] in "\"'`":
         material = material[1:-1]
     return text[: match.start()], material.strip(" .")
+
+
+def _transforms(text: str, lexicon: Lexicon) -> bool:
+    """Whether it begins with a word for what is to be made of a text."""
+    words = (stem(piece.value) for piece in _without(pieces(text[:_BEGINNING]), lexicon) if piece.kind == "word")
+    return any(word in lexicon.words["transforms"] for word in islice(words, 4))
 
 
 def _only_labels(text: str, lexicon: Lexicon) -> bool:

@@ -55,7 +55,7 @@ _PIECE: Final = re.compile(
         for name, pattern in (
             ("fence", r"```(?s:.*?)(?:```|\Z)"),
             ("tick", r"`[^`\n]+`"),
-            ("quote", r'"[^"\n]{1,4000}"' + r"|(?<!\w)'[^'\n]{2,4000}'(?!\w)|«[^»]+»"),
+            ("quote", r'"[^"\n]{1,4000}"' + r"|(?<!\w)'[^'\n]{1,4000}'(?!\w)|«[^»]+»"),
             ("url", r"\b(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)]"),
             ("email", r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+"),
             ("iso", r"\b(?:1\d|20|21)\d\d[-/.](?:0?[1-9]|1[0-2])[-/.](?:0?[1-9]|[12]\d|3[01])\b"),
@@ -73,14 +73,30 @@ _PIECE: Final = re.compile(
             ("spelt", rf"\b(?i:{_WORDS_WITH_DIGITS})\b"),
             ("operator", _OPERATOR),
             ("identifier", _IDENTIFIER),
+            ("mixed", r"\b0x[0-9A-Fa-f]+\b|\b\d+[A-Za-z]+\d\w*\b"),
             ("number", _NUMBER),
             ("word", r"[^\W\d_]+(?:['-][^\W\d_]+)*"),
             ("break", r"[,;:.?!()\n]+|[\u2013\u2014-]+"),
+            ("rest", r"[^\s\w]+|\w"),  # nothing is passed over but blanks
         )
     )
 )  # fmt: skip
 _LITERALS: Final = frozenset(
-    ("fence", "tick", "quote", "url", "email", "flag", "path", "version", "call", "operator", "identifier")
+    (
+        "fence",
+        "tick",
+        "quote",
+        "url",
+        "email",
+        "flag",
+        "path",
+        "version",
+        "call",
+        "operator",
+        "identifier",
+        "mixed",
+        "rest",
+    )
 )
 _DATES: Final = frozenset(("iso", "dmy", "mdy", "my", "slashed", "quarter"))
 
@@ -166,7 +182,8 @@ def _literal(name: str, said: str) -> str:
     if name == "fence":
         return "`" + " ".join(re.sub(r"^```\w*", "", said).removesuffix("```").split())
     if name in ("tick", "quote"):
-        return "`" + " ".join(said[1:-1].split()).rstrip(".,;")
+        mark = said[0] if "$" in said or "\\" in said else "`"  # to a shell they are not alike
+        return mark + " ".join(said[1:-1].split()).rstrip(".,;")
     return said.strip().rstrip("/") if name == "url" else said.strip()
 
 

@@ -220,3 +220,21 @@ def test_the_command_explains_pairs(cached: Daemon, tmp_path: Path) -> None:
     assert told[1]["guards"] == ["antonym"]
     assert told[2]["guards"] == ["fingerprint"]
     assert "error" in told[3]
+
+
+def test_a_hit_is_checked_in_idle_time(launch: Callable[..., Daemon], embedding_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(embedding_model, tmp_path / "state" / "models" / embedding_model.name)
+    daemon = launch({"cache.enabled": True, "cache.recheck_share": 1.0}).wait_ready()
+    fields: dict[str, Any] = {"structured_outputs": {"choice": ["Paris"]}}
+    with daemon.client() as client:
+
+        def hit() -> bool:
+            ask(daemon, headers={"x-appliance-cache": "refresh"}, **fields)
+            if route(ask(daemon, SAME, **fields)) == "cache-semantic":
+                return True
+            client.delete("/admin/v1/cache")
+            return False
+
+        wait_until(hit, "a semantic hit", timeout_s=30)
+    (measured,) = wait_until(lambda: cache(daemon)["false_hits"], "a check", timeout_s=20)
+    assert (measured["state"], measured["checked"], measured["wrong"]) == ("cold", 1, 0)

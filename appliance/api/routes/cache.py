@@ -30,8 +30,8 @@ async def stats(request: Request) -> dict[str, Any]:
 async def evict(
     request: Request,
     namespace: Annotated[str | None, Query(description="the id of a key")] = None,
-    older_than_s: Annotated[float | None, Query(ge=0, description="age in seconds")] = None,
-    id: Annotated[int | None, Query(ge=1, description="of one entry")] = None,  # noqa: A002 - INTERFACE's name
+    older_than_s: Annotated[float | None, Query(ge=0, le=1e12, description="age in seconds")] = None,
+    id: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="of one entry")] = None,  # noqa: A002 - INTERFACE's name
 ) -> dict[str, int]:
     """Takes answers out of the cache: those that all conditions hold for; without any, all of them."""
     for name in request.query_params:
