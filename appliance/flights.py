@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from appliance.errors import DeadlineExceeded
+from appliance.errors import DeadlineExceeded, InternalError
 from appliance.exchange import Exchange
 from appliance.protocol import Event
 
@@ -26,11 +26,13 @@ class Flight:
     task: asyncio.Task[None] | None = None
 
     async def run(self, start: Start) -> None:
+        self.error = InternalError("The generation was ended.")  # unless it comes to its own end
         try:
             async with aclosing(start()) as events:
                 async for event in events:
                     self.events.append(event)
                     self._tell()
+            self.error = None
         except Exception as error:  # noqa: BLE001 - it is the listeners' to handle
             self.error = error
         finally:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_type_hints
 
 import msgpack
 
@@ -27,6 +27,9 @@ class Answer:
     thinking: bool  # as `Started` has it
 
 
+_KINDS: Final = get_type_hints(Answer)
+
+
 def answer_of(events: Sequence[Event], model: str) -> Answer:
     """Of the events of one whole choice."""
     started = next(event for event in events if isinstance(event, Started))
@@ -36,7 +39,7 @@ def answer_of(events: Sequence[Event], model: str) -> Answer:
     return Answer(
         text="".join(event.text for event in events if isinstance(event, Delta)),
         reasoning="".join(event.text for event in thoughts),
-        model=started.model or model,
+        model=model if started.model is None else started.model,
         prompt_tokens=started.prompt_tokens if usage is None else usage.prompt_tokens,
         completion_tokens=finished.completion_tokens if usage is None else usage.completion_tokens,
         reasoning_tokens=sum(event.tokens for event in thoughts) if usage is None else usage.reasoning_tokens,
@@ -56,15 +59,19 @@ def unpacked(data: bytes) -> Answer:
         version, *fields = msgpack.unpackb(data, unicode_errors="surrogatepass")
         if version != _VERSION:
             raise UnreadableAnswer(f"it has version {version}")
-        return Answer(*fields)
+        answer = Answer(*fields)
+        for name, kind in _KINDS.items():
+            if type(getattr(answer, name)) is not kind:
+                raise UnreadableAnswer(f"its {name} is of another kind")
     except (msgpack.UnpackException, ValueError, TypeError) as error:
         raise UnreadableAnswer(str(error)) from error
+    return answer
 
 
 def events_of(answer: Answer) -> Iterator[Event]:
     """As the engine would have sent them. Nothing was computed for any of its tokens."""
     yield Started(0, answer.prompt_tokens, answer.prompt_tokens, 0.0, thinking=answer.thinking, model=answer.model)
-    if answer.reasoning:
+    if answer.reasoning or answer.reasoning_tokens:
         yield ReasoningDelta(0, answer.reasoning, answer.reasoning_tokens)
     spoken = answer.completion_tokens - answer.reasoning_tokens
     parts = [answer.text[i : i + PIECE_CHARACTERS] for i in range(0, len(answer.text), PIECE_CHARACTERS)] or [""]

@@ -2,37 +2,46 @@
 
 import json
 import re
+import unicodedata
 from typing import Any, Final
 
 FEW_WORDS: Final = 8
-# Of long texts: so many of the words of each in the other speak for the same answer, so few for another.
-SAME_SHARE: Final = 0.7
-_WORD: Final = re.compile(r"\w+(?:[.,]\d+)*")
+_BEFORE: Final = "\"'([*`\u2018\u201c"  # a word, and say nothing
+_BEHIND: Final = ".,;:!?\"')]*`\u2019\u201d\u3001\u3002\uff01\uff1f"
+_BULLET: Final = re.compile(r"^[ \t]*[-*\u2022][ \t]+", re.MULTILINE)
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}\b)")
 
 
 def same_answer(stored: str, fresh: str) -> bool | None:
+    """Of JSON the value counts, of other texts the words and their order.
+
+    Two long texts that differ may say the same or not; so may two short ones of the same words, or one in the other.
+    """
     one, other = _document(stored), _document(fresh)
     if one is not None or other is not None:
         return one == other if one is not None and other is not None else None
     words, others = _words(stored), _words(fresh)
     if words == others:
-        return True
-    if max(len(words), len(others)) <= FEW_WORDS:
-        return False
-    if _numbers(words) != _numbers(others):
+        return True if words or stored.strip() == fresh.strip() else None
+    longer, shorter = (words, others) if len(words) > len(others) else (others, words)
+    if shorter and (len(longer) > FEW_WORDS or _contains(longer, shorter) or sorted(longer) == sorted(shorter)):
         return None
-    common = len(set(words) & set(others))
-    return True if common >= SAME_SHARE * max(len(set(words)), len(set(others))) else None
+    return False
 
 
-def _document(text: str) -> Any:
-    """A JSON object or array, with strings without regard to case and outer blanks; None for any other text."""
+def _contains(longer: list[str], shorter: list[str]) -> bool:
+    starts = range(len(longer) - len(shorter) + 1)
+    return any(longer[i : i + len(shorter)] == shorter for i in starts)
+
+
+def _document(text: str) -> str | None:
+    """A JSON object or array in one form: strings without regard to case and outer blanks. None for any other text."""
     text = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     if not text.startswith(("{", "[")):
         return None
     try:
-        return _folded(json.loads(text))
-    except ValueError:
+        return json.dumps(_folded(json.loads(text)), sort_keys=True)
+    except (ValueError, RecursionError):
         return None
 
 
@@ -41,12 +50,12 @@ def _folded(value: Any) -> Any:
         return {key: _folded(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_folded(entry) for entry in value]
-    return value.strip().casefold() if isinstance(value, str) else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return unicodedata.normalize("NFKC", value).strip().casefold() if isinstance(value, str) else value
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
-
-
-def _numbers(words: list[str]) -> set[str]:
-    return {word for word in words if word[0].isdigit()}
+    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    text = _BULLET.sub("", text)
+    return [said.lstrip(_BEFORE).rstrip(_BEHIND) or said for said in text.split()]

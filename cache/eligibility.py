@@ -19,16 +19,26 @@ from appliance.protocol import (
 )
 
 # A question about now has another answer tomorrow.
+_DAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_SPAN: Final = f"night|weekend|quarter|{_DAY}|(?:few |couple of |\\d+ )?(?:second|minute|hour|day|week|month|year)s?"
+_NOT_CURRENT: Final = (
+    "directory|folder|ratio|user|row|line|branch|element|node|value|item|index|object|frame|page|thread|process|density"
+    "|flow|divider"
+)
 _NOW: Final = re.compile(
-    r"\b(?:today|tonight|tomorrow|yesterday|now(?!\s+that|\s*\()|nowadays|currently|latest|newest|most recent|recently"
-    r"|current (?:price|time|date|weather|status|version|president|prime minister|ceo|rate|value|temperature|news|year)"
-    r"|up[- ]to[- ]date|so far|as of|this (?:morning|afternoon|evening|week|weekend|month|quarter|year|season)"
-    r"|(?:last|next|past|coming) (?:night|week|weekend|month|quarter|year|\d+ (?:day|week|month|year|hour|minute)s?)"
-    r"|at (?:the|this) moment|live (?:score|price|result)s?|breaking news|what time is it|what day is it"
-    r"|what(?:'s| is) the (?:time|date)|weather|forecast|(?:stock|share) price|exchange rate|market cap|news|headlines?"
+    r"\b(?:today|tonight|tomorrow|yesterday|now(?!\s+that\b|\s*\(|-)|nowadays|currently"
+    r"|latest(?! common)|newest|most recent|recent(?:ly)?"
+    rf"|current\s+(?!(?:{_NOT_CURRENT})s?\b)|at present|these days|lately|upcoming|up[- ]to[- ]date|so far|as of"
+    r"|this (?:morning|afternoon|evening|week|weekend|month|quarter|year|season)"
+    rf"|(?:last|next|past|coming) (?:{_SPAN})"
+    r"|at (?:the|this) moment|live (?:score|price|result)s?|breaking news|what time is it|what(?:['\u2019]s| is) new\b"
+    r"|(?:what|which) (?:day|year|month|date|day of the week) (?:is it|do we have)|days (?:are )?left"
+    r"|what(?:['\u2019]s| is) the (?:time|date)\b"
+    r"|weather|forecast|(?:stock|share) price|exchange rate|market cap|news|headlines?"
     r"|score of the|trending|still (?:open|alive|available)|random(?:ly)?|lottery)\b",
     re.IGNORECASE,
 )
+_LOOKED_AT_LAST: Final = 1000  # and at its end, where a question stands behind a document
 _LOOKED_AT: Final = 4000  # characters of the last user text, at its beginning
 
 
@@ -70,7 +80,7 @@ def _text(prompt: Prompt) -> str:
 
 
 def is_about_now(text: str) -> bool:
-    return _NOW.search(text[:_LOOKED_AT]) is not None
+    return any(_NOW.search(part) for part in (text[:_LOOKED_AT], text[_LOOKED_AT:][-_LOOKED_AT_LAST:]))
 
 
 def unfit(events: Sequence[Event]) -> str | None:

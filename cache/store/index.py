@@ -16,7 +16,8 @@ from cache.store.query import query
 from cache.store.rows import vector_checksum
 from cache.store.vectors import CODE_BITS, FURTHEST_BITS, codes
 
-CHUNK_ROWS: Final = 1024  # sqlite-vec's own; a table takes the space of a whole chunk from its first row on
+CHUNK_ROWS: Final = 4096  # the most that sqlite-vec takes; a search opens each chunk anew
+MOST_ROWS: Final = 4096  # that sqlite-vec finds at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def nearest(db: apsw.Connection, tag: Tag, fingerprint: bytes, vector: Vector, k
         f"SELECT rowid FROM {tag.table}"  # noqa: S608 - a name of ours
         " WHERE code MATCH vec_bit(?) AND k = ? AND fingerprint = ? AND distance <= ?"
     )
-    values = (codes(vector[np.newaxis])[0], k, _prefix(fingerprint), FURTHEST_BITS)
+    values = (codes(vector[np.newaxis])[0], min(k, MOST_ROWS), _prefix(fingerprint), FURTHEST_BITS)
     return [row_id for (row_id,) in query(db, question, values)]
 
 

@@ -13,7 +13,7 @@ from cache.store.query import query
 from cache.store.rows import DamagedRow
 from cache.store.vectors import cosines
 
-COARSE_ROWS: Final = 64  # that are compared exactly; sqlite-vec's scan takes longer with every one it shall find
+COARSE_ROWS: Final = 32  # that are compared exactly; the scan takes longer with each (see `tests.bench.cache_store`)
 _EXACT: Final = (
     "SELECT vectors.id, vector FROM vectors JOIN answers USING (id) WHERE id IN (SELECT value FROM json_each(?))"
     " AND fingerprint = ? AND embedding = ? AND expires_at > ?"

@@ -11,7 +11,7 @@ from typing import Final
 from cache.store import entries, index
 from cache.store.file import StoreFile, Unavailable
 
-ROWS_AT_ONCE: Final = 200  # some 20 ms
+ROWS_AT_ONCE: Final = 100  # to remove 100 takes some 15 ms
 PAGES_AT_ONCE: Final = 64
 
 

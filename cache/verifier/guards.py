@@ -128,7 +128,7 @@ def question(pair: Pair, lexicon: Lexicon) -> bool:
 
 _PAST: Final = frozenset(("did", "was", "were", "had"))
 _PRESENT: Final = frozenset(("does", "is", "are", "do", "has", "have"))
-_TENSES: Final = _PAST
+_TENSES: Final = frozenset(("did", "was", "were"))  # which the form of a verb may say as well
 
 
 def _tenses(reading: Reading) -> int:

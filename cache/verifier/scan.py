@@ -140,6 +140,11 @@ _QUOTES: Final = str.maketrans(
     }
 )
 _US: Final = re.compile(r"\bU\.?S\.?(?=[\s?!,')]|\.?$)")  # in capitals: else it is the pronoun
+_PAIR: Final = 2
+_OF_TWO: Final = frozenset(
+    ("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh",
+     "ok", "on", "or", "so", "to", "up", "us", "we")
+)  # fmt: skip
 _POSSESSIVE: Final = re.compile(r"'s?$")
 
 
@@ -193,6 +198,15 @@ def _words(said: str, *, begins: bool) -> Iterator[Piece]:
     plain = said[: owner.start()] if owner else said
     parts = plain.split("-")
     for i, part in enumerate(parts):
+        if (
+            len(part) == _PAIR
+            and part[0].isupper()
+            and part[1].islower()
+            and not begins
+            and part.lower() not in _OF_TWO
+        ):
+            yield Piece("literal", part)  # "Aa" is not "aa"
+            continue
         capital = part[:1].isupper() and (part[1:].islower() or len(part) == 1 or part.isupper())
         is_name = capital and not (begins and i == 0) and part != "I"
         if part:

@@ -37,6 +37,9 @@ OPERATIONS = [
     ("GET", "/metrics"),
     ("GET", "/admin/v1/status"),
     ("PUT", "/admin/v1/offline"),
+    ("GET", "/admin/v1/cache"),
+    ("DELETE", "/admin/v1/cache"),
+    ("POST", "/admin/v1/cache/feedback"),
 ]
 LIMITS = ("max_tokens", "max_completion_tokens")
 

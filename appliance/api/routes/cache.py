@@ -45,7 +45,7 @@ async def evict(
 @router.post(
     "/admin/v1/cache/feedback",
     openapi_extra=request_body(FeedbackBody.model_json_schema()),
-    responses=errors(400, 401, 403, 404, 408, 413, 429),
+    responses=errors(400, 401, 403, 408, 413, 429),
 )
 async def feedback(request: Request) -> dict[str, Any]:
     """Says of a hit whether its answer was right. A wrong one is gone, and counts against the false-hit budget."""
