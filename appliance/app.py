@@ -64,7 +64,7 @@ class Application:
         self._preparing: asyncio.Task[None] | None = None
         self._tending: asyncio.Task[None] | None = None
         self._rechecking: asyncio.Task[None] | None = None
-        realm = realm_of([model.name for model in engines.models], settings)
+        realm = realm_of(engines.models, settings)
         legs = Legs(engines, frontier, ledger, metrics)
         answers = cache_of(settings, state_dir, self._embedder, realm)
         self._rechecks = Rechecks(answers, legs, settings.cache.recheck_share)

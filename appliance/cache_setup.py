@@ -1,21 +1,23 @@
 """The cache of this daemon: its file, its embedding model, its verifier."""
 
 import asyncio
+import functools
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from appliance.engines import ServedModel
 from appliance.settings import Settings
 from cache.cache import Embed, Embedded, SemanticCache
 from cache.store import Store
 from cache.verifier.stems import stem
 from cache.verifier.verdict import Verifier
 from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
-from runtimes.models import ModelStore
+from runtimes.models import ModelStore, StoredModel
 
 CACHE_FILE: Final = "cache.db"
 PATIENCE_S: Final = 0.1  # for an embedding; a lookup that takes longer is a miss
@@ -25,13 +27,19 @@ log = logging.getLogger(__name__)
 
 
 def cache_of(settings: Settings, state_dir: Path, embedder: Embedder | None, realm: str) -> SemanticCache:
-    """`realm` names the models that answer."""
-    tag, is_word = _embedding_model(settings, state_dir)
+    """`realm` names what answers. The verifier is loaded when there is something to verify."""
+    stored = _embedding_model(settings, state_dir)
     store = Store(
         state_dir / CACHE_FILE, time.time, max_bytes=settings.cache.max_bytes, max_entries=settings.cache.max_entries
     )
-    embed = None if embedder is None else embed_whole(embedder)
-    return SemanticCache(store, Verifier(is_word), embed, settings.cache.policy, tag=tag, realm=realm)
+    return SemanticCache(
+        store,
+        functools.cache(lambda: verifier_of(settings, state_dir)),
+        None if embedder is None else embed_whole(embedder),
+        settings.cache.policy,
+        tag="" if stored is None else f"{stored.name}:{stored.sha256}",
+        realm=realm,
+    )
 
 
 def embed_whole(embedder: Embedder, patience_s: float = PATIENCE_S) -> Embed:
@@ -49,28 +57,37 @@ def embed_whole(embedder: Embedder, patience_s: float = PATIENCE_S) -> Embed:
 
 
 def verifier_of(settings: Settings, state_dir: Path) -> Verifier:
-    return Verifier(_embedding_model(settings, state_dir)[1])
-
-
-def realm_of(models: Sequence[str], settings: Settings) -> str:
-    """What would answer: these local models, these providers' models, under this policy."""
-    policy = settings.routing.model_dump(mode="json", exclude={"min_margin", "escalating_stream", "privacy", "redact"})
-    providers = [[provider.name, provider.model] for provider in settings.frontier.providers]
-    said = json.dumps([list(models), providers, policy, settings.engine.context_tokens], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
-
-
-def _embedding_model(settings: Settings, state_dir: Path) -> tuple[str, Callable[[str], bool]]:
-    """The model's tag, and what its vocabulary knows as words."""
-    name = settings.models.embedding
-    stored = None if name is None else ModelStore(state_dir / "models", offline=True).resolve(name)
-    if stored is None or stored.files is None or "tokenizer" not in stored.files:
-        return "", lambda _: True  # no word is taken for a slip
+    """What the embedding model's vocabulary has as whole words counts as one. Reads files."""
+    stored = _embedding_model(settings, state_dir)
+    if stored is None or stored.files is None:
+        return Verifier(lambda _: True)  # no word is taken for a slip
     try:
         vocabulary = json.loads(stored.files["tokenizer"].path.read_bytes())["model"]["vocab"]
         words = frozenset(stem(word) for word in vocabulary if word.isalpha())
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("the embedding model's words cannot be read", extra={"fields": {"reason": str(error)}})
-        return "", lambda _: True
-    tag = f"{name}:{stored.files['model'].sha256[:16]}"
-    return tag, lambda word: stem(word) in words
+        return Verifier(lambda _: True)
+    return Verifier(lambda word: stem(word) in words)
+
+
+def realm_of(models: Sequence[ServedModel], settings: Settings) -> str:
+    """What would answer: these files, these providers' models, under this policy."""
+    policy = settings.routing.model_dump(mode="json", exclude={"min_margin", "escalating_stream", "privacy", "redact"})
+    providers = [[provider.name, provider.model] for provider in settings.frontier.providers]
+    local = [[model.name, *_identity(model.path)] for model in models]
+    said = json.dumps([local, providers, policy, settings.engine.context_tokens], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _identity(path: Path) -> list[int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _embedding_model(settings: Settings, state_dir: Path) -> StoredModel | None:
+    name = settings.models.embedding
+    stored = None if name is None else ModelStore(state_dir / "models", offline=True).resolve(name)
+    return stored if stored is not None and stored.files is not None and "tokenizer" in stored.files else None

@@ -68,9 +68,16 @@ class Lookup:
 
 class SemanticCache:
     def __init__(
-        self, store: Store, verifier: Verifier, embed: Embed | None, policy: CachePolicy, *, tag: str, realm: str,
+        self,
+        store: Store,
+        verifier: Callable[[], Verifier],
+        embed: Embed | None,
+        policy: CachePolicy,
+        *,
+        tag: str,
+        realm: str,
         clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`tag` names the embedding model, `realm` the models that answer."""
         self._store = store
         self._verifier = verifier
@@ -231,9 +238,7 @@ class SemanticCache:
         for candidate in found:
             if candidate.similarity < LEAST_SIMILAR:
                 break
-            verdict = await asyncio.to_thread(
-                self._verifier.verdict, candidate.text, identity.text, candidate.similarity
-            )
+            verdict = await asyncio.to_thread(self._verified, candidate, identity.text)
             if verdict.guards:
                 refused = refused or verdict.guards
                 continue
@@ -256,6 +261,9 @@ class SemanticCache:
             return Lookup(identity, hit=hit)
         self._count("near")
         return Lookup(identity, is_semantic=True, near=hit, embedded=embedded)
+
+    def _verified(self, candidate: Candidate, text: str) -> Verdict:
+        return self._verifier().verdict(candidate.text, text, candidate.similarity)
 
     def _is_semantic(self, identity: Identity, request: Request) -> bool:
         if not identity.text.strip() or request.hints.cache == "exact":

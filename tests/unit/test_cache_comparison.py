@@ -243,6 +243,13 @@ def test_a_short_answer_with_words_around_it_is_not_counted_as_a_wrong_one(one: 
 # Long texts
 
 
+def test_long_texts_of_the_same_words_are_the_same_and_of_any_others_nobody_can_tell() -> None:
+    assert len(LONG.split()) > FEW_WORDS
+    assert both_ways(LONG, LONG.upper().rstrip(".")) is True
+    for other in (REWORDED, OTHER, "Paris."):
+        assert both_ways(LONG, other) is None
+
+
 @pytest.mark.parametrize(
     ("one", "other"), [("5", "6"), ("1.5", "1.6"), ("1,000", "1,001"), ("2024", "2023"), ("5", "")]
 )
