@@ -29,6 +29,7 @@ _POINTING: Final = frozenset(
 _LONGEST_COURTESY: Final = 10
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
 _BEGINNING: Final = 80  # characters that have an instruction's first words
+_MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
 
@@ -84,7 +85,8 @@ def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord
 
 def _parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
     """The instruction, and the material that it is about: behind a colon or a line's end."""
-    match = next((m for m in _MATERIAL.finditer(text) if not _only_labels(text[: m.start()], lexicon)), None)
+    places = islice(_MATERIAL.finditer(text), _MOST_LABELS + 1)
+    match = next((m for m in places if not _only_labels(text[: m.start()], lexicon)), None)
     if match is None and _transforms(text, lexicon):
         match = _SENTENCE.search(text)
     if match is None or len(text[match.end() :].split()) < MATERIAL_WORDS:
