@@ -29,6 +29,7 @@ _POINTING: Final = frozenset(
 _LONGEST_COURTESY: Final = 10
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
 _BEGINNING: Final = 80  # characters that have an instruction's first words
+_LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
@@ -124,25 +125,46 @@ def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
 
 
 def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
-    """Without what only points at the material: "the text below", "this review"."""
+    """Without what only points at the material: "from the text below", "this SQL query"."""
     kept: list[Piece] = []
     for piece in found:
+        word = stem(piece.value) if piece.kind == "word" else ""
         points = bool(kept) and kept[-1].kind == "word" and kept[-1].value in _POINTING
-        if not (points and piece.kind == "word" and stem(piece.value) in lexicon.words["material"]):
-            kept.append(piece)
+        if points and word in lexicon.words["label"]:
+            continue
+        if points and word in lexicon.words["material"]:
+            kept.pop()
+            if kept and kept[-1].value in _LEADING_TO:
+                kept.pop()
+            continue
+        kept.append(piece)
     return kept
 
 
 def _framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:
-    """The form of the question that it begins with, or ends with behind a comma ("X, how?")."""
+    """The form of the question that it begins with, or has behind a comma ("X, how?").
+
+    Of several with nothing but courtesy between them the last counts: "could you let me know how long …".
+    """
     start = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
     words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
     for begin in (start, *_after_courtesy(words, start, lexicon), *_after_commas(found)):
-        length = lexicon.frame_phrases.at(words, begin)
-        if length:
-            frame = lexicon.frames[tuple(words[begin : begin + length])]
-            return frame, [*found[:begin], Piece("break", ";"), *found[begin + length :]]
+        frame, end = _frame_at(words, begin, lexicon)
+        while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
+            later = (_frame_at(words, place, lexicon) for place in (end, *_after_courtesy(words, end, lexicon)))
+            further = next((found for found in later if found[0] not in (None, "yes_no")), None)
+            if further is None:
+                break
+            frame, end = further
+        if frame is not None:
+            return frame, [*found[:begin], Piece("break", ";"), *found[end:]]
     return None, found
+
+
+def _frame_at(words: list[str], place: int, lexicon: Lexicon) -> tuple[str | None, int]:
+    """The form that begins at a place, and where it ends."""
+    length = lexicon.frame_phrases.at(words, place)
+    return (lexicon.frames[tuple(words[place : place + length])] if length else None), place + length
 
 
 def _after_courtesy(words: list[str], start: int, lexicon: Lexicon) -> Iterator[int]:
