@@ -22,7 +22,7 @@ import sqlite_vec  # type: ignore[import-untyped]
 from cache.store.schema import NewerStore, check, migrate
 
 PAGE_BYTES: Final = 8_192
-CACHE_KIB: Final = 16_384  # of each connection; the coarse table of 100,000 rows has 10 MB
+CACHE_KIB: Final = 4_096  # of each connection; more does not make a search faster, which reads past it
 BUSY_TIMEOUT_MS: Final = 250  # another process has the file
 REST_S: Final = 1.0  # after that, so that not every request waits for it
 IDLE_READERS: Final = 8
@@ -165,7 +165,10 @@ class StoreFile:
             try:
                 self._writer = self._begin(here)
             except _BROKEN as error:
-                log.error("the cache was broken", extra={"fields": {"reason": self._move_aside(here, error)}})  # noqa: TRY400
+                reason = self._move_aside(here, error)
+                if _identity(self.path) == here:
+                    raise OSError(reason) from error
+                log.error("the cache was broken", extra={"fields": {"reason": reason}})  # noqa: TRY400
                 self._writer = self._begin(_identity(self.path))
             self._log, self._usable = _identity(self._log_path), self._writer.file
         return self._writer.db
@@ -233,7 +236,8 @@ class StoreFile:
             if isinstance(error, apsw.BusyError):
                 side.rests_until_s = time.monotonic() + REST_S
             if isinstance(error, _BROKEN):
-                reason = self._move_aside(file or _identity(self.path), error)
+                opened = _identity(self.path) if self._writer is None else self._writer.file
+                reason = self._move_aside(file or opened, error)
             elif isinstance(error, UnicodeError | OverflowError):
                 reason = "a text or a number of the caller's is none that SQLite can hold"
             else:
@@ -246,9 +250,9 @@ class StoreFile:
 
     def _move_aside(self, broken: Identity | None, error: Exception) -> str:
         """Under the lock. Says what was done."""
-        self._close_writer()
         if broken is None or _identity(self.path) != broken:
             return f"{self.path.name} was broken ({error}), and is another file now"
+        self._close_writer()
         aside = self.path.with_name(f"{self.path.name}.broken-{int(self._clock())}")
         try:
             self.path.rename(aside)

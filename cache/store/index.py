@@ -16,7 +16,7 @@ from cache.store.query import query
 from cache.store.rows import vector_checksum
 from cache.store.vectors import CODE_BITS, FURTHEST_BITS, codes
 
-CHUNK_ROWS: Final = 4096  # the most that sqlite-vec takes; a search opens each chunk anew
+CHUNK_ROWS: Final = 2048  # a search opens each chunk anew, and sorts each whole, also one that is hardly used
 MOST_ROWS: Final = 4096  # that sqlite-vec finds at once
 
 

@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+import apsw
 
 from cache.store import counters, entries, eviction, rows, search, tidying
 from cache.store.entry import Candidate, Entry, Stored, StoreStats, Vector
@@ -14,8 +17,9 @@ from cache.store.query import query
 from cache.store.rows import DamagedRow
 from cache.store.vectors import checked
 
+LARGEST_SHARE: Final = 4  # one entry takes a fourth of the store at most
+
 _HOLDS = "SELECT 1 FROM answers WHERE fingerprint = ? AND embedding = ? AND embedding != '' LIMIT 1"
-LARGEST_SHARE = 4  # one entry takes a fourth of the store at most
 
 
 class Store:
@@ -38,25 +42,11 @@ class Store:
 
     def get(self, key: bytes) -> Stored | None:
         """The entry of a key, without its vector; None when there is none or it has expired."""
-        found: Stored | None = None
-        with suppress(Unavailable):
-            try:
-                with self._file.reading() as db:
-                    found = entries.get_by_key(db, key)
-            except DamagedRow as damaged:
-                self._remove_damaged([damaged.row_id])
-        return self._unless_expired(found)
+        return self._found(lambda db: entries.get_by_key(db, key))
 
     def entry(self, id: int) -> Stored | None:  # noqa: A002 - the field's name
         """The entry of an id, with its vector; None when there is none or it has expired."""
-        found: Stored | None = None
-        with suppress(Unavailable):
-            try:
-                with self._file.reading() as db:
-                    found = entries.get(db, id)
-            except DamagedRow as damaged:
-                self._remove_damaged([damaged.row_id])
-        return self._unless_expired(found)
+        return self._found(lambda db: entries.get(db, id))
 
     def near(self, fingerprint: bytes, embedding: str, vector: Vector, k: int = 2) -> list[Candidate]:
         """The `k` entries most similar to a vector (dimensions,) within a fingerprint and a tag, best first.
@@ -179,8 +169,16 @@ class Store:
             return counters.state(db, name)
         return None
 
-    def _unless_expired(self, found: Stored | None) -> Stored | None:
-        return found if found is not None and found.entry.expires_at > self._clock() else None
+    def _found(self, ask: Callable[[apsw.Connection], Stored | None]) -> Stored | None:
+        with suppress(Unavailable):
+            try:
+                with self._file.reading() as db:
+                    found = ask(db)
+            except DamagedRow as damaged:
+                self._remove_damaged([damaged.row_id])
+            else:
+                return found if found is not None and found.entry.expires_at > self._clock() else None
+        return None
 
     def _remove(self, condition: str, values: tuple[str | float, ...]) -> int:
         """Those that meet a condition now. Ids are never used again, so a later entry is safe from it."""

@@ -19,7 +19,8 @@ FURTHEST_BITS: Final = int(CODE_BITS * _SHARE + 2 * math.sqrt(CODE_BITS * _SHARE
 
 def checked(vector: Vector) -> Vector:
     """As float32, of shape (dimensions,). ValueError when it has another shape, a NaN, an infinity or no length."""
-    given = np.asarray(vector, dtype=np.float32)
+    with np.errstate(over="ignore"):  # it becomes an infinity
+        given = np.asarray(vector, dtype=np.float32)
     if given.ndim != 1 or not given.size:
         raise ValueError(f"a vector has one axis and at least one number, not the shape {given.shape}")
     if not np.isfinite(given).all():
@@ -34,7 +35,8 @@ def codes(vectors: Vector) -> list[bytes]:
 
     Two codes differ in a bit with probability angle / pi, whatever the embedding model does with its axes.
     """
-    sides = vectors @ _planes(vectors.shape[1]) > 0
+    with np.errstate(all="ignore"):  # of numbers near the end of the range; a code may be of anything
+        sides = vectors @ _planes(vectors.shape[1]) > 0
     return [code.tobytes() for code in np.packbits(sides, axis=1)]
 
 

@@ -188,6 +188,27 @@ def test_only_the_latest_broken_files_are_kept(path: Path) -> None:
     assert kept == [f"cache.db.broken-{int(NOW) + i}" for i in (2, 3, 4)]
 
 
+def test_a_broken_file_that_cannot_be_moved_aside_is_said_to_be_once(
+    path: Path, make: Callable[[], Store], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("read-only file system")
+
+    path.parent.mkdir()
+    path.write_bytes(b"x" * 5000)
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+        patched.setattr(Path, "rename", refused)
+        store = make()
+        for _ in range(5):
+            store.put(entry("a"))
+        assert len(caplog.records) == 1
+        assert "read-only file system" in (store.stats().problem or "")
+        assert store.stats().quarantines == 0
+    assert path.read_bytes() == b"x" * 5000
+    assert works(store)
+    assert store.stats().quarantines == 1
+
+
 # Damage
 
 

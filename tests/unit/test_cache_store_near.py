@@ -101,12 +101,13 @@ def test_an_entry_of_the_exact_tier_is_no_candidate(store: Store) -> None:
     [
         np.full(16, np.nan, dtype=np.float32),
         np.array([1.0] * 15 + [np.inf], dtype=np.float32),
+        np.array([1.0] * 15 + [1e300]),
         np.zeros(16, dtype=np.float32),
         np.zeros(0, dtype=np.float32),
         np.ones((1, 16), dtype=np.float32),
         np.array(1.0, dtype=np.float32),
     ],
-    ids=["NaN", "infinite", "zero", "empty", "two axes", "no axis"],
+    ids=["NaN", "infinite", "too large", "zero", "empty", "two axes", "no axis"],
 )
 def test_a_vector_that_is_none_is_refused(store: Store, bad: Vector) -> None:
     with pytest.raises(ValueError, match="vector"):
@@ -146,6 +147,13 @@ def test_a_float64_vector_is_taken_as_float32(store: Store) -> None:
     store.put(semantic("a", vector([1.0, 2.0]).astype(np.float64)))
     (found,) = store.near(FINGERPRINT, EMBEDDING, vector([1.0, 2.0]))
     assert found.similarity == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("length", [1e-38, 3e38])
+def test_a_vector_of_an_extreme_length_has_a_direction_all_the_same(store: Store, length: float) -> None:
+    store.put(semantic("a", vector([1.0, 1.0]) * np.float32(length)))
+    (found,) = store.near(FINGERPRINT, EMBEDDING, vector([1.0]) * np.float32(length))
+    assert found.similarity == pytest.approx(math.sqrt(0.5), abs=1e-4)
 
 
 # The coarse search
