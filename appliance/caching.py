@@ -64,13 +64,18 @@ class Caching:
     async def generated(
         self, lookup: Lookup, request: Request, exchange: Exchange, deadline_s: float, start: Start
     ) -> AsyncGenerator[Event, None]:
-        """A new answer, by one generation for all that ask the same at this time; kept when it came to a clean end."""
+        """A new answer, by one generation for all that ask the same at this time; kept when it came to a clean end.
+
+        `deadline_s` is this client's, by the event loop's time; the generation must not end with it, as others may have
+        longer.
+        """
         if lookup.identity is None:
             async with aclosing(start()) as events:
                 async for event in events:
                     yield event
             return
-        key = (lookup.identity.key, request.hints.privacy, request.hints.cache == "refresh")
+        hints = request.hints
+        key = (lookup.identity.key, hints.privacy, hints.criticality, hints.cache == "refresh")
         flight = self._flights.find(key)
         joined = flight is not None
         if flight is None:
@@ -79,9 +84,7 @@ class Caching:
             async for event in events:
                 if joined:
                     _follow(exchange, flight.exchange)
-                    if isinstance(event, Usage):
-                        event = replace(event, cost_usd=None if event.cost_usd is None else 0.0)  # noqa: PLW2901 - the payer is another
-                yield event
+                yield _unpaid(event) if joined else event
 
     def complain(self, request_id: str, *, correct: bool) -> bool:
         """A user's word on a hit. Whether the hit is known; a wrong one is gone from the cache."""
@@ -120,6 +123,11 @@ class Caching:
         self._served[request_id] = served
         if len(self._served) > REMEMBERED_HITS:
             self._served.popitem(last=False)
+
+
+def _unpaid(event: Event) -> Event:
+    """For those who share an answer that another pays for."""
+    return replace(event, cost_usd=0.0) if isinstance(event, Usage) and event.cost_usd is not None else event
 
 
 def _follow(exchange: Exchange, leader: Exchange) -> None:

@@ -39,6 +39,10 @@ class Flight:
             self.ended = True
             self._tell()
 
+    def end(self, error: BaseException | None) -> None:
+        self.error, self.ended = error, True
+        self._tell()
+
     def _tell(self) -> None:
         self.news.set()
         self.news = asyncio.Event()
@@ -87,5 +91,7 @@ class Flights:
                 await asyncio.gather(flight.task, return_exceptions=True)
 
     def _forget(self, flight: Flight) -> None:
+        if flight.task is not None and flight.task.done() and not flight.ended:  # it was ended before it began
+            flight.end(InternalError("The generation was ended."))
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]

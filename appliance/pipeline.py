@@ -80,9 +80,11 @@ class Pipeline:
             return self.caching.replayed(lookup.hit, request, exchange, routed.principal)
         assert routed.decision is not None  # noqa: S101 - there is one where there is no hit
         timeout_s = request.hints.timeout_s or self._default_timeout_s
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        now_s = asyncio.get_running_loop().time()
+        deadline_s = now_s + timeout_s
         model = self.local_model(request)
-        order = Order(request, routed.decision, exchange, routed.principal, deadline_s, model)
+        shared_s = deadline_s if lookup.identity is None else max(deadline_s, now_s + self._default_timeout_s)
+        order = Order(request, routed.decision, exchange, routed.principal, shared_s, model)
         answering = Answering(self.legs, self._policy, self._at_limit, order)
         return self.caching.generated(lookup, request, exchange, deadline_s, answering.events)
 

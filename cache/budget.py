@@ -2,9 +2,12 @@
 
 Scores are counted in classes. Of each class some would-be hits are answered afresh and compared: `n` were checked,
 `wrong` of them wrong, and the Clopper-Pearson upper bound says how large the class's true share may be. Where every
-class that is served is within the budget, so is what they have in common. Pure: it knows counts, no clock.
+class that is served is within the budget, so is what they have in common. The bound holds for one look at the counts:
+looked at after every check, a class whose true share is at the budget is taken for proven at some time in one case of
+five, and loses that again. Pure: it knows counts, no clock.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +76,7 @@ def level_of(score: float) -> float | None:
     return max((level for level in LEVELS if score >= level), default=None)
 
 
+@functools.lru_cache(4096)
 def upper_bound(wrong: int, checked: int, confidence: float = CONFIDENCE) -> float:
     """Clopper-Pearson, one-sided: the largest rate at which so few wrong ones had at least 1 - `confidence`.
 

@@ -13,6 +13,7 @@ from appliance.protocol import (
     Prompt,
     RefusalDelta,
     Request,
+    Started,
     TextPart,
     TextPrompt,
     ToolCallDelta,
@@ -23,18 +24,22 @@ _DAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _SPAN: Final = f"night|weekend|quarter|{_DAY}|(?:few |couple of |\\d+ )?(?:second|minute|hour|day|week|month|year)s?"
 _NOT_CURRENT: Final = (
     "directory|folder|ratio|user|row|line|branch|element|node|value|item|index|object|frame|page|thread|process|density"
-    "|flow|divider"
+    "|flow|divider|account|state|source|transformer|limit"
 )
 _NOW: Final = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|now(?!\s+that\b|\s*\(|-)|nowadays|currently"
     r"|latest(?! common)|newest|most recent|recent(?:ly)?"
-    rf"|current\s+(?!(?:{_NOT_CURRENT})s?\b)|at present|these days|lately|upcoming|up[- ]to[- ]date|so far|as of"
+    rf"|(?:the|an?|my|our|your|their|its|is|are|of|in|for)\s+current\s+(?!(?:{_NOT_CURRENT})s?\b)"
+    r"|at present|these days|lately|upcoming|up[- ]to[- ]date|so far|as of"
     r"|this (?:morning|afternoon|evening|week|weekend|month|quarter|year|season)"
     rf"|(?:last|next|past|coming) (?:{_SPAN})"
     r"|at (?:the|this) moment|live (?:score|price|result)s?|breaking news|what time is it|what(?:['\u2019]s| is) new\b"
     r"|(?:what|which) (?:day|year|month|date|day of the week) (?:is it|do we have)|days (?:are )?left"
     r"|what(?:['\u2019]s| is) the (?:time|date)\b"
     r"|weather|forecast|(?:stock|share) price|exchange rate|market cap|news|headlines?"
+    r"|(?:price of (?:gold|silver|oil|gas|bitcoin)|(?:bitcoin|gold|oil|gas) price)|(?:how long|how many \w+) until"
+    rf"|(?:this|on) {_DAY}|whats the time|what(?:['\u2019]s| is) happening|(?:roll|throw) a di[ce]e?"
+    r"|(?:flip|toss) a coin"
     r"|score of the|trending|still (?:open|alive|available)|random(?:ly)?|lottery)\b",
     re.IGNORECASE,
 )
@@ -86,7 +91,11 @@ def is_about_now(text: str) -> bool:
 def unfit(events: Sequence[Event]) -> str | None:
     """Why an answer is not kept; None: it may be."""
     finished = [event for event in events if isinstance(event, Finished)]
-    if len(finished) != 1 or any(isinstance(event, Failed) for event in events):
+    if (
+        len(finished) != 1
+        or not any(isinstance(event, Started) for event in events)
+        or any(isinstance(event, Failed) for event in events)
+    ):
         return "failed"
     if finished[0].reason != "stop":
         return {"length": "truncated", "tool_calls": "tools"}.get(finished[0].reason, "filtered")

@@ -238,3 +238,21 @@ def test_a_hit_is_checked_in_idle_time(launch: Callable[..., Daemon], embedding_
         wait_until(hit, "a semantic hit", timeout_s=30)
     (measured,) = wait_until(lambda: cache(daemon)["false_hits"], "a check", timeout_s=20)
     assert (measured["state"], measured["checked"], measured["wrong"]) == ("cold", 1, 0)
+
+
+def test_who_began_a_generation_may_have_less_time_than_who_joins_it(daemon: Daemon) -> None:
+    body = chat_body(
+        "Tell a long story about a lighthouse.", temperature=0, max_tokens=150, min_tokens=100, stream=True
+    )
+    first = BackgroundStream(daemon, body, {"x-appliance-timeout": "1"})
+    first.wait_first_token()
+    second = BackgroundStream(daemon, body)
+    second.wait_end(60)
+    assert first.wait_end().error()["code"] == "deadline_exceeded"
+    assert second.data[-1] == "[DONE]"
+    assert len(_text(second)) > len(_text_until_error(first))
+
+
+def _text_until_error(stream: BackgroundStream) -> str:
+    events = [json.loads(data) for data in stream.data if data.startswith("{")]
+    return "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event.get("choices"))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cache.comparison import FEW_WORDS, same_answer
@@ -34,9 +34,11 @@ documents = st.recursive(
 
 
 @given(texts)
+@example("-")  # a bullet with nothing behind it
 def test_an_answer_is_the_same_as_itself(text: str) -> None:
-    assert same_answer(text, text) is True
-    assert same_answer(text, f"\n{text} ") is True
+    told = same_answer(text, text)
+    assert told is (None if len(text.split()) > FEW_WORDS else True)
+    assert same_answer(text, f"\n{text} ") is told
 
 
 @given(texts, texts)
@@ -55,7 +57,7 @@ def test_nor_which_document_did(one: Any, other: Any) -> None:
 @pytest.mark.timeout(20)
 def test_a_text_made_to_break_the_comparison_does_not(unit: str) -> None:
     text = unit * (300_000 // len(unit))
-    assert same_answer(text, text) is True
+    assert same_answer(text, text) is not False
     assert same_answer(text, "Paris.") is not True
 
 
@@ -105,7 +107,13 @@ def test_documents_that_mean_the_same_are_the_same(one: str, other: str) -> None
     ],
 )
 def test_documents_that_differ_anywhere_do_not(one: str, other: str) -> None:
-    assert both_ways(one, other) is False
+    assert both_ways(one, other) is not True
+
+
+def test_of_documents_with_prose_nobody_can_tell_whether_they_differ() -> None:
+    one, other = (json.dumps({"summary": text, "city": "Paris"}) for text in (LONG, REWORDED))
+    assert both_ways(one, other) is None
+    assert both_ways(one, one) is True
 
 
 @pytest.mark.parametrize(("one", "other"), [("[1]", "[true]"), ('{"a": 0}', '{"a": false}'), ("[1.0]", "[true]")])
@@ -243,10 +251,10 @@ def test_a_short_answer_with_words_around_it_is_not_counted_as_a_wrong_one(one: 
 # Long texts
 
 
-def test_long_texts_of_the_same_words_are_the_same_and_of_any_others_nobody_can_tell() -> None:
+def test_of_long_texts_nobody_can_tell() -> None:
+    """Were the equal ones counted, and no others, every wrong one would go unseen."""
     assert len(LONG.split()) > FEW_WORDS
-    assert both_ways(LONG, LONG.upper().rstrip(".")) is True
-    for other in (REWORDED, OTHER, "Paris."):
+    for other in (LONG, REWORDED, OTHER, "Paris."):
         assert both_ways(LONG, other) is None
 
 
