@@ -46,3 +46,8 @@ def remove(db: apsw.Connection, row_ids: Iterable[int]) -> int:
         index.remove(db, row_id)
         gone += len(query(db, "DELETE FROM answers WHERE id = ? RETURNING id", (row_id,)))
     return gone
+
+
+def count(db: apsw.Connection) -> int:
+    ((stored,),) = query(db, "SELECT CAST(ifnull(sum(entries), 0) AS INTEGER) FROM namespaces")
+    return int(stored)

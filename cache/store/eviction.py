@@ -33,6 +33,5 @@ def make_room(db: apsw.Connection, limits: Limits, keep: int, now: float) -> int
 
 
 def _is_over(db: apsw.Connection, limits: Limits) -> bool:
-    ((stored,),) = query(db, "SELECT ifnull(sum(entries), 0) FROM namespaces")
     pages = db.pragma("page_count") - db.pragma("freelist_count")
-    return bool(stored > limits.max_entries or pages * db.pragma("page_size") > limits.max_bytes)
+    return bool(entries.count(db) > limits.max_entries or pages * db.pragma("page_size") > limits.max_bytes)

@@ -21,10 +21,10 @@ import sqlite_vec  # type: ignore[import-untyped]
 
 from cache.store.schema import NewerStore, check, migrate
 
-PAGE_BYTES: Final = 8_192
+PAGE_BYTES: Final = 16_384
 CACHE_KIB: Final = 4_096  # of each connection; more does not make a search faster, which reads past it
 BUSY_TIMEOUT_MS: Final = 250  # another process has the file
-REST_S: Final = 1.0  # after that, so that not every request waits for it
+REST_S: Final = 1.0  # after that, or for a newer file, so that not every request waits for it
 IDLE_READERS: Final = 8
 LOG_BYTES: Final = 8 * 2**20  # of the write-ahead log, what stays on disk between writes
 BROKEN_FILES: Final = 3  # that are kept
@@ -181,11 +181,10 @@ class StoreFile:
             self._unlink_logs()  # of a file that was deleted
         elif not self.path.is_file():
             raise OSError("it is not a file")
-        else:
-            self.path.chmod(0o600)
         db = self._open(reads=False)
         try:
             check(db)
+            self.path.chmod(0o600)
             db.pragma("page_size", PAGE_BYTES)  # this and the next count for an empty file only
             db.pragma("auto_vacuum", 2)  # incremental
             db.pragma("journal_mode", "wal")
@@ -233,7 +232,7 @@ class StoreFile:
     def _failed(self, side: _Side, file: Identity | None, error: Exception) -> None:
         with self._lock:
             self.failures += 1
-            if isinstance(error, apsw.BusyError):
+            if isinstance(error, apsw.BusyError | NewerStore):
                 side.rests_until_s = time.monotonic() + REST_S
             if isinstance(error, _BROKEN):
                 opened = _identity(self.path) if self._writer is None else self._writer.file

@@ -13,7 +13,11 @@ from cache.store.query import query
 from cache.store.rows import DamagedRow
 from cache.store.vectors import cosines
 
-COARSE_ROWS: Final = 32  # that are compared exactly; the scan takes longer with each (see `tests.bench.cache_store`)
+# Of the coarse search, that are compared exactly. sqlite-vec sorts by going through all rows once for each that it
+# shall find, so in a large store it finds fewer: no more than SORTED times a row is looked at, which takes some 2 ms.
+MOST_COARSE: Final = 64
+FEWEST_COARSE: Final = 16
+SORTED: Final = 2_400_000
 _EXACT: Final = (
     "SELECT vectors.id, vector FROM vectors JOIN answers USING (id) WHERE id IN (SELECT value FROM json_each(?))"
     " AND fingerprint = ? AND embedding = ? AND expires_at > ?"
@@ -32,6 +36,11 @@ class Question:
 class Found:
     candidates: list[Candidate]  # best first
     damaged: list[int]  # rows that were met and failed their checksum
+
+
+def coarse_rows(stored: int) -> int:
+    """How many to find among so many entries."""
+    return min(MOST_COARSE, max(FEWEST_COARSE, SORTED // max(1, stored)))
 
 
 def near(db: apsw.Connection, question: Question, now: float) -> Found:
@@ -56,7 +65,8 @@ def _ranked(db: apsw.Connection, question: Question, now: float) -> list[tuple[i
     tag = index.tag_of(db, question.embedding, question.vector.size)
     if tag is None or question.k < 1:
         return []
-    coarse = index.nearest(db, tag, question.fingerprint, question.vector, max(question.k, COARSE_ROWS))
+    k = max(question.k, coarse_rows(entries.count(db)))
+    coarse = index.nearest(db, tag, question.fingerprint, question.vector, k)
     rows = query(db, _EXACT, (json.dumps(coarse), question.fingerprint, question.embedding, now))
     similarities = cosines(question.vector, [blob for _, blob in rows])
     order = np.argsort(-similarities, kind="stable")

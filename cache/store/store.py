@@ -18,8 +18,7 @@ from cache.store.rows import DamagedRow
 from cache.store.vectors import checked
 
 LARGEST_SHARE: Final = 4  # one entry takes a fourth of the store at most
-
-_HOLDS = "SELECT 1 FROM answers WHERE fingerprint = ? AND embedding = ? AND embedding != '' LIMIT 1"
+_HOLDS: Final = "SELECT 1 FROM answers WHERE fingerprint = ? AND embedding = ? AND embedding != '' LIMIT 1"
 
 
 class Store:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from cache.store.entry import Vector
 
-CODE_BITS: Final = 384  # the tables have as many: another number needs a new version of the file
-LEAST_SIMILARITY: Final = 0.5  # a cosine; texts that mean the same have been seen down to 0.65
+CODE_BITS: Final = 256  # the tables have as many: another number needs a new version of the file
+LEAST_SIMILARITY: Final = 0.6  # a cosine; texts that mean the same have been seen down to 0.65
 _SHARE: Final = math.acos(LEAST_SIMILARITY) / math.pi  # of the bits that the codes of two such vectors differ in
-FURTHEST_BITS: Final = int(CODE_BITS * _SHARE + 2 * math.sqrt(CODE_BITS * _SHARE * (1 - _SHARE)))  # 2 deviations more
+FURTHEST_BITS: Final = int(CODE_BITS * _SHARE + 3 * math.sqrt(CODE_BITS * _SHARE * (1 - _SHARE)))  # 3 deviations more
 
 
 def checked(vector: Vector) -> Vector:

@@ -141,7 +141,7 @@ def _recall(vectors: Vector, questions: Vector, found: Sequence[Sequence[int]]) 
     best, hits, wanted = 0, 0, 0
     for row, given in zip(similarities, found, strict=True):
         true = np.argsort(-row)[:2]
-        best += bool(given) and given[0] == true[0]
+        best += bool(given) and given[0] == int(true[0])
         wanted += sum(bool(row[i] >= 0.7) for i in true)
         hits += sum(bool(row[i] >= 0.7) and i in given for i in true)
     return best / len(questions), hits / wanted

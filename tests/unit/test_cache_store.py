@@ -198,7 +198,7 @@ def test_conditions_hold_together(store: Store, clock: Clock) -> None:
     assert store.stats().entries == 0
 
 
-# Counters and states
+# Counters
 
 
 def test_counters_add_up_by_namespace_and_step(store: Store) -> None:
@@ -209,21 +209,24 @@ def test_counters_add_up_by_namespace_and_step(store: Store) -> None:
     assert store.totals() == {("x", "plan"): {"audited": 3, "wrong": 1}, ("x", "chat"): {"audited": 5}}
 
 
-def test_a_state_is_what_was_set_last(store: Store) -> None:
-    assert store.state("threshold") is None
-    store.set_state("threshold", "0.9")
-    store.set_state("threshold", "ü")
-    assert store.state("threshold") == "ü"
-
-
-def test_counters_and_states_outlive_the_entries(store: Store) -> None:
+def test_counters_outlive_the_entries(store: Store) -> None:
     store.add("x", "plan", {"audited": 1})
-    store.set_state("a", "b")
     store.put(entry("a", namespace="x"))
     store.evict()
     store.tidy()
     assert store.totals() == {("x", "plan"): {"audited": 1}}
-    assert store.state("a") == "b"
+
+
+def test_it_says_where_candidates_may_be_found(store: Store) -> None:
+    assert not store.holds(FINGERPRINT, EMBEDDING)
+    store.put(entry("exact only"))
+    assert not store.holds(FINGERPRINT, EMBEDDING)
+    store.put(semantic("a", [1.0]))
+    assert store.holds(FINGERPRINT, EMBEDDING)
+    assert not store.holds(FINGERPRINT, "another")
+    assert not store.holds(b"g" * 32, EMBEDDING)
+    store.evict()
+    assert not store.holds(FINGERPRINT, EMBEDDING)
 
 
 # The file
@@ -237,7 +240,6 @@ def test_nothing_is_opened_before_there_is_something_to_write(store: Store, path
     assert store.evict() == 0
     assert store.tidy() == 0
     assert store.totals() == {}
-    assert store.state("a") is None
     assert store.stats().problem is None
     store.close()
     assert not path.parent.exists()

@@ -213,7 +213,7 @@ def test_a_table_that_was_half_built_when_the_daemon_was_killed_is_built_again(
     for i, one in enumerate(vectors):
         store.put(semantic(str(i), one))
     store.close()
-    query(path, "CREATE VIRTUAL TABLE coarse_1_1 USING vec0(code bit[384], fingerprint integer)")
+    query(path, "CREATE VIRTUAL TABLE coarse_1_1 USING vec0(code bit[256], fingerprint integer)")
     query(path, "UPDATE tags SET building = 1")
     again = make()
     stored = again.get(key("7"))
