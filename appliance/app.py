@@ -15,9 +15,9 @@ from appliance.api import failures
 from appliance.api.openai.schema import component_schemas
 from appliance.api.routes import cache, control, generation, models, operations, tokens
 from appliance.api.state import DaemonState
-from appliance.cache_setup import cache_of, realm_of
+from appliance.cache_setup import CACHE_FILE, cache_of, realm_of
 from appliance.caching import Caching
-from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of
+from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of, embedding_files
 from appliance.engines import Engines
 from appliance.frontier_setup import frontier_of, prices_of
 from appliance.ledger import Ledger
@@ -58,7 +58,8 @@ class Application:
         gate = EgressGate(offline=offline.is_on)
         frontier = frontier_of(settings, prices_of(settings), gate, ledger)
         self._exemplars = state_dir / EXEMPLARS_CACHE
-        self._embedder = embedder_of(settings, state_dir)
+        files = embedding_files(settings, state_dir)
+        self._embedder = embedder_of(files)
         embed = None if self._embedder is None else embed_with(self._embedder)
         self._classifier = Classifier(load_exemplars(), embed)
         self._preparing: asyncio.Task[None] | None = None
@@ -66,7 +67,7 @@ class Application:
         self._rechecking: asyncio.Task[None] | None = None
         realm = realm_of(engines.models, settings)
         legs = Legs(engines, frontier, ledger, metrics)
-        answers = cache_of(settings, state_dir, self._embedder, realm)
+        answers = cache_of(settings.cache, state_dir / CACHE_FILE, files, self._embedder, realm)
         self._rechecks = Rechecks(answers, legs, settings.cache.recheck_share)
         caching = Caching(answers, ledger, self._rechecks)
         self.state = DaemonState(

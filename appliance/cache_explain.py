@@ -12,11 +12,12 @@ from typing import Any, Self
 
 from appliance.api.openai.chat_request import parse_chat
 from appliance.cache_setup import embed_whole, verifier_of
-from appliance.embedding import embedder_of
+from appliance.embedding import embedder_of, embedding_files
 from appliance.protocol import Request
 from appliance.settings import Settings
-from cache.canonical import Identity, identify
-from cache.eligibility import obstacle
+from cache.cache import LEAST_SIMILAR
+from cache.canonical import identify
+from cache.eligibility import not_semantic, obstacle
 from runtimes.embeddings.supervisor import EmbeddingUnavailable
 
 PATIENCE_S = 30.0  # the model may have to be loaded first
@@ -35,8 +36,9 @@ class CacheExplainer:
 
     def __init__(self, settings: Settings, state_dir: Path) -> None:
         self._policy = settings.cache.policy
-        self._verifier = verifier_of(settings, state_dir)
-        self._embedder = embedder_of(settings, state_dir)
+        files = embedding_files(settings, state_dir)
+        self._verifier = verifier_of(files)
+        self._embedder = embedder_of(files)
 
     async def __aenter__(self) -> Self:
         if self._embedder is not None:
@@ -58,24 +60,16 @@ class CacheExplainer:
         one, other = identify(first, "", ""), identify(second, "", "")
         if one.key == other.key:
             return Explanation(hit=True, similarity=1.0, guards=(), judge=1.0)
-        if (guard := self._not_semantic(one, other, second)) is not None:
-            return Explanation(hit=False, similarity=None, guards=(guard,), judge=None)
+        why = "fingerprint" if one.fingerprint != other.fingerprint else not_semantic(other, second.hints, self._policy)
+        if why is not None:
+            return Explanation(hit=False, similarity=None, guards=(why,), judge=None)
         similarity = await self._similarity(one.text, other.text)
         if similarity is None:
             return Explanation(hit=False, similarity=None, guards=("embedding",), judge=None)
         verdict = self._verifier.verdict(one.text, other.text, similarity)
-        hit = verdict.score >= self._policy.cold_level
-        return Explanation(hit, round(similarity, 4), verdict.guards, round(verdict.judge, 4))
-
-    def _not_semantic(self, one: Identity, other: Identity, request: Request) -> str | None:
-        if one.fingerprint != other.fingerprint:
-            return "fingerprint"
-        if not (one.text.strip() and other.text.strip()):
-            return "form"
-        asked = request.hints.cache == "semantic"
-        if request.hints.cache == "exact" or not (asked or self._policy.is_semantic(request.hints.step)):
-            return "exact-only"
-        return None if asked or one.single_turn else "multi-turn"
+        guards = verdict.guards if similarity >= LEAST_SIMILAR else (*verdict.guards, "similarity")
+        hit = not guards and verdict.judge >= self._policy.cold_level
+        return Explanation(hit, round(similarity, 4), guards, round(verdict.judge, 4))
 
     async def _similarity(self, a: str, b: str) -> float | None:
         if self._embedder is None:

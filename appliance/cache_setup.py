@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from appliance.cache_settings import CacheSettings
+from appliance.embedding import EmbeddingFiles
 from appliance.engines import ServedModel
 from appliance.settings import Settings
 from cache.cache import Embed, Embedded, SemanticCache
@@ -17,7 +19,6 @@ from cache.store import Store
 from cache.verifier.stems import stem
 from cache.verifier.verdict import Verifier
 from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
-from runtimes.models import ModelStore, StoredModel
 
 CACHE_FILE: Final = "cache.db"
 PATIENCE_S: Final = 0.1  # for an embedding; a lookup that takes longer is a miss
@@ -26,18 +27,17 @@ LONGEST_CHARACTERS: Final = 1_200  # some 256 tokens, which the embedding model 
 log = logging.getLogger(__name__)
 
 
-def cache_of(settings: Settings, state_dir: Path, embedder: Embedder | None, realm: str) -> SemanticCache:
+def cache_of(
+    settings: CacheSettings, path: Path, files: EmbeddingFiles | None, embedder: Embedder | None, realm: str
+) -> SemanticCache:
     """`realm` names what answers. The verifier is loaded when there is something to verify."""
-    stored = _embedding_model(settings, state_dir)
-    store = Store(
-        state_dir / CACHE_FILE, time.time, max_bytes=settings.cache.max_bytes, max_entries=settings.cache.max_entries
-    )
+    store = Store(path, time.time, max_bytes=settings.max_bytes, max_entries=settings.max_entries)
     return SemanticCache(
         store,
-        functools.cache(lambda: verifier_of(settings, state_dir)),
+        functools.cache(lambda: verifier_of(files)),
         None if embedder is None else embed_whole(embedder),
-        settings.cache.policy,
-        tag="" if stored is None else f"{stored.name}:{stored.sha256}",
+        settings.policy,
+        tag="" if files is None else files.tag,
         realm=realm,
     )
 
@@ -56,13 +56,12 @@ def embed_whole(embedder: Embedder, patience_s: float = PATIENCE_S) -> Embed:
     return embed
 
 
-def verifier_of(settings: Settings, state_dir: Path) -> Verifier:
+def verifier_of(files: EmbeddingFiles | None) -> Verifier:
     """What the embedding model's vocabulary has as whole words counts as one. Reads files."""
-    stored = _embedding_model(settings, state_dir)
-    if stored is None or stored.files is None:
+    if files is None:
         return Verifier(lambda _: True)  # no word is taken for a slip
     try:
-        vocabulary = json.loads(stored.files["tokenizer"].path.read_bytes())["model"]["vocab"]
+        vocabulary = json.loads(files.tokenizer.read_bytes())["model"]["vocab"]
         words = frozenset(stem(word) for word in vocabulary if word.isalpha())
     except (OSError, ValueError, KeyError, TypeError) as error:
         log.warning("the embedding model's words cannot be read", extra={"fields": {"reason": str(error)}})
@@ -85,9 +84,3 @@ def _identity(path: Path) -> list[int]:
     except OSError:
         return []
     return [status.st_size, status.st_mtime_ns]
-
-
-def _embedding_model(settings: Settings, state_dir: Path) -> StoredModel | None:
-    name = settings.models.embedding
-    stored = None if name is None else ModelStore(state_dir / "models", offline=True).resolve(name)
-    return stored if stored is not None and stored.files is not None and "tokenizer" in stored.files else None

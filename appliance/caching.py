@@ -11,12 +11,12 @@ from typing import Final
 from appliance.exchange import Exchange
 from appliance.flights import Flights
 from appliance.ledger import Ledger, Row
-from appliance.protocol import Delta, Event, Request, Usage
+from appliance.legs import asked
+from appliance.protocol import Event, Request, Usage
 from appliance.rechecks import Rechecks
 from appliance.security.auth import Principal
 from cache.answers import events_of
 from cache.cache import Hit, Lookup, SemanticCache
-from cache.comparison import same_answer
 
 KEEPING_LIMIT_S: Final = 0.25  # an answer's end waits for no longer, so that the next request finds it
 REMEMBERED_HITS: Final = 10_000  # that a user may still complain about
@@ -41,6 +41,7 @@ class Caching:
         self._clock = clock
         self._flights = Flights()
         self._served: OrderedDict[str, _Served] = OrderedDict()
+        self._keeping: set[asyncio.Task[None]] = set()
 
     async def find(self, request: Request, principal: Principal) -> Lookup:
         return await self.cache.find(request, principal.id)
@@ -86,7 +87,7 @@ class Caching:
                     _follow(exchange, flight.exchange)
                 yield _unpaid(event) if joined else event
 
-    def complain(self, request_id: str, *, correct: bool) -> bool:
+    async def complain(self, request_id: str, *, correct: bool) -> bool:
         """A user's word on a hit. Whether the hit is known; a wrong one is gone from the cache."""
         served = self._served.pop(request_id, None)
         if served is None:
@@ -94,7 +95,7 @@ class Caching:
         if served.hit.tier == "semantic":
             self.cache.check(served.namespace, served.step, served.hit.score, right=correct)
         if not correct:
-            self.cache.evict(id=served.hit.id)
+            await asyncio.to_thread(self.cache.evict, id=served.hit.id)
         return True
 
     async def _kept(
@@ -107,17 +108,10 @@ class Caching:
                 yield event
         if exchange.degraded:
             return
-        keeping = asyncio.ensure_future(self.cache.keep(lookup, request, events, exchange.model or ""))
-        try:
-            async with asyncio.timeout(KEEPING_LIMIT_S):
-                why = await asyncio.shield(keeping)
-        except TimeoutError:
-            return  # it goes on, and nobody waits for it
-        if why is None and lookup.near is not None and lookup.identity is not None:
-            fresh = "".join(event.text for event in events if isinstance(event, Delta))
-            right = same_answer(lookup.near.answer.text, fresh)
-            if right is not None:
-                self.cache.check(lookup.identity.namespace, request.hints.step, lookup.near.score, right=right)
+        keeping = asyncio.create_task(self.cache.keep(lookup, request, events, exchange.model or ""))
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._keeping.discard)
+        await asyncio.wait({keeping}, timeout=KEEPING_LIMIT_S)
 
     def _remember(self, request_id: str, served: _Served) -> None:
         self._served[request_id] = served
@@ -136,27 +130,22 @@ def _follow(exchange: Exchange, leader: Exchange) -> None:
 
 
 def _row(hit: Hit, exchange: Exchange, principal: Principal, at: float, total_s: float) -> Row:
-    answer = hit.answer
+    answer, total_ms = hit.answer, total_s * 1000
     return Row(
         at=at,
-        request=exchange.request_id,
-        key=principal.id,
-        task=exchange.task,
-        step=exchange.step,
-        criticality=exchange.criticality,
-        route=f"cache-{hit.tier}",
-        reason=hit.tier,
+        route=exchange.route or "",
         provider=None,
         model=answer.model,
         prompt_tokens=answer.prompt_tokens,
         cached_tokens=answer.prompt_tokens,
         completion_tokens=answer.completion_tokens,
-        ttft_ms=total_s * 1000,
+        ttft_ms=total_ms,
         itl_p50_ms=None,
         itl_p99_ms=None,
-        total_ms=total_s * 1000,
+        total_ms=total_ms,
         queue_ms=0.0,
         cost_usd=0.0,
         outcome="completed",
         flags="",
+        **asked(exchange, principal),
     )

@@ -20,26 +20,23 @@ class Flight:
     exchange: Exchange  # of the request that began it
     events: list[Event] = field(default_factory=list)
     ended: bool = False
-    error: BaseException | None = None
+    error: Exception | None = None
     listeners: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
     async def run(self, start: Start) -> None:
-        self.error = InternalError("The generation was ended.")  # unless it comes to its own end
         try:
             async with aclosing(start()) as events:
                 async for event in events:
                     self.events.append(event)
                     self._tell()
-            self.error = None
+            self.end(None)
         except Exception as error:  # noqa: BLE001 - it is the listeners' to handle
-            self.error = error
-        finally:
-            self.ended = True
-            self._tell()
+            self.end(error)
 
-    def end(self, error: BaseException | None) -> None:
+    def end(self, error: Exception | None) -> None:
+        """There is no more to hear."""
         self.error, self.ended = error, True
         self._tell()
 
@@ -91,7 +88,7 @@ class Flights:
                 await asyncio.gather(flight.task, return_exceptions=True)
 
     def _forget(self, flight: Flight) -> None:
-        if flight.task is not None and flight.task.done() and not flight.ended:  # it was ended before it began
+        if flight.task is not None and flight.task.done() and not flight.ended:  # it was cancelled
             flight.end(InternalError("The generation was ended."))
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]

@@ -126,7 +126,7 @@ def _local_row(noted: LocalAttempt, at: float, model: str, exchange: Exchange, p
         cost_usd=None,
         outcome=noted.outcome,
         flags="degraded" if exchange.degraded else "",
-        **_asked(exchange, principal),
+        **asked(exchange, principal),
         **_latencies(noted.ttft_s, noted.gaps_s),
     )
 
@@ -146,12 +146,13 @@ def _frontier_row(attempt: AttemptRecord, exchange: Exchange, principal: Princip
         outcome=attempt.outcome,
         flags=",".join(attempt.flags),
         attempt=attempt.id,
-        **_asked(exchange, principal),
+        **asked(exchange, principal),
         **_latencies(attempt.ttft_s, attempt.gaps_s),
     )
 
 
-def _asked(exchange: Exchange, principal: Principal) -> dict[str, Any]:
+def asked(exchange: Exchange, principal: Principal) -> dict[str, Any]:
+    """What a row says of the request itself."""
     return {
         "request": exchange.request_id,
         "key": principal.id,

@@ -71,8 +71,13 @@ class Pipeline:
             async for event in events:
                 routed.exchange.shown(event, time.monotonic())
                 yield event
-        place: Place = "frontier" if routed.exchange.route == "frontier" else "local"
-        self._conversations.answered(routed.request, routed.principal.id, place)
+        self._conversations.answered(routed.request, routed.principal.id, self._made_by(routed))
+
+    def _made_by(self, routed: Routed) -> Place:
+        """Who made the answer, a cached one too, and reads what follows in the conversation."""
+        if routed.lookup.hit is not None:
+            return "local" if routed.lookup.hit.answer.model in self.engines.supervisors else "frontier"
+        return "frontier" if routed.exchange.route == "frontier" else "local"
 
     def _events(self, routed: Routed) -> AsyncGenerator[Event, None]:
         request, exchange, lookup = routed.request, routed.exchange, routed.lookup

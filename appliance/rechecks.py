@@ -15,11 +15,9 @@ from typing import Final
 
 from appliance.exchange import Exchange
 from appliance.legs import Legs
-from appliance.protocol import Delta, Request
+from appliance.protocol import Request
 from appliance.security.auth import Principal
 from cache.cache import Hit, SemanticCache
-from cache.comparison import same_answer
-from cache.eligibility import unfit
 
 MOST_WAITING: Final = 64
 LOOKS_EVERY_S: Final = 1.0
@@ -73,7 +71,4 @@ class Rechecks:
         except Exception as error:  # noqa: BLE001 - a check is never worth the others
             log.debug("a hit could not be checked", extra={"fields": {"reason": str(error)}})
             return
-        fresh = "".join(event.text for event in events if isinstance(event, Delta))
-        right = same_answer(recheck.hit.answer.text, fresh) if unfit(events) is None else None
-        if right is not None:
-            self._cache.check(recheck.principal.id, request.hints.step, recheck.hit.score, right=right)
+        self._cache.compare(recheck.hit, recheck.principal.id, request.hints.step, events)

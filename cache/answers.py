@@ -37,7 +37,7 @@ def answer_of(events: Sequence[Event], model: str) -> Answer:
     usage = next((event for event in events if isinstance(event, Usage)), None)
     thoughts = [event for event in events if isinstance(event, ReasoningDelta)]
     return Answer(
-        text="".join(event.text for event in events if isinstance(event, Delta)),
+        text=text_of(events),
         reasoning="".join(event.text for event in thoughts),
         model=model if started.model is None else started.model,
         prompt_tokens=started.prompt_tokens if usage is None else usage.prompt_tokens,
@@ -45,6 +45,11 @@ def answer_of(events: Sequence[Event], model: str) -> Answer:
         reasoning_tokens=sum(event.tokens for event in thoughts) if usage is None else usage.reasoning_tokens,
         thinking=started.thinking,
     )
+
+
+def text_of(events: Sequence[Event]) -> str:
+    """What the client is told, thoughts apart."""
+    return "".join(event.text for event in events if isinstance(event, Delta))
 
 
 def packed(answer: Answer) -> bytes:

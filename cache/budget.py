@@ -9,7 +9,7 @@ five, and loses that again. Pure: it knows counts, no clock.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -17,6 +17,7 @@ CONFIDENCE: Final = 0.95
 # A check belongs to the highest of these that its score reaches.
 LEVELS: Final = (0.5, 0.7, 0.9, 0.97)
 _STEPS: Final = 60  # of a bisection: to the last bit
+_NEGLIGIBLE: Final = 1e-17
 
 State = Literal["cold", "proven", "off"]
 
@@ -27,6 +28,9 @@ class Checks:
 
     right: int = 0
     wrong: int = 0
+
+    def plus(self, *, right: bool) -> "Checks":
+        return Checks(self.right + right, self.wrong + (not right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +99,21 @@ def upper_bound(wrong: int, checked: int, confidence: float = CONFIDENCE) -> flo
 
 
 def _at_most(wrong: int, checked: int, rate: float) -> float:
-    """The probability of so many wrong ones or fewer."""
+    """The probability of so many wrong ones or fewer, at a rate that is no lower than theirs.
+
+    Summed from the last term down, each of which is smaller than the one before, until they no longer count.
+    """
     if rate in (0.0, 1.0):
         return float(rate == 0.0 or wrong >= checked)
-    logs: Sequence[float] = [
-        math.lgamma(checked + 1) - math.lgamma(k + 1) - math.lgamma(checked - k + 1)
-        + k * math.log(rate) + (checked - k) * math.log1p(-rate)
-        for k in range(wrong + 1)
-    ]  # fmt: skip
-    top = max(logs)
-    return min(1.0, math.exp(top) * sum(math.exp(value - top) for value in logs))
+    ways = math.lgamma(checked + 1) - math.lgamma(wrong + 1) - math.lgamma(checked - wrong + 1)
+    last = math.exp(ways + wrong * math.log(rate) + (checked - wrong) * math.log1p(-rate))
+    total = term = 1.0
+    for k in range(wrong, 0, -1):
+        term *= k / (checked - k + 1) * (1 - rate) / rate
+        total += term
+        if term < total * _NEGLIGIBLE:
+            break
+    return min(1.0, last * total)
 
 
 def _bound(known: Checks) -> float:

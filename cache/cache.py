@@ -8,7 +8,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from appliance.protocol import Event, Request
-from cache.answers import Answer, UnreadableAnswer, answer_of, packed, unpacked
-from cache.budget import Checks, Stand, level_of, stand
+from cache.answers import Answer, UnreadableAnswer, answer_of, packed, text_of, unpacked
+from cache.budget import LEVELS, Checks, Stand, enough, level_of, stand
 from cache.canonical import Identity, identify
-from cache.eligibility import obstacle, unfit
+from cache.comparison import same_answer
+from cache.eligibility import not_semantic, obstacle, unfit
 from cache.policy import CachePolicy
 from cache.store import Candidate, Entry, Store, Stored
 from cache.verifier.verdict import Verdict, Verifier
@@ -30,6 +31,7 @@ NOTED_EVERY_S: Final = 2.0
 TIDIED_EVERY_BEATS: Final = 300
 NEAREST: Final = 2  # candidates that are verified
 LEAST_SIMILAR: Final = 0.5  # a candidate below is no candidate
+MOST_FAULTS: Final = 20  # that are told apart in the log
 Tier = Literal["exact", "semantic"]
 
 
@@ -58,12 +60,10 @@ class Lookup:
     """What is known of a request to the cache."""
 
     identity: Identity | None  # None: it may not be cached at all
-    obstacle: str | None = None  # why not
     hit: Hit | None = None
     near: Hit | None = None  # what would have been one, were its class of scores to be trusted
     is_semantic: bool = False  # another text's answer would have done, and this one's may for another
     embedded: Embedded | None = None
-    refused_by: tuple[str, ...] = ()  # the guards, or "judge", of the nearest candidate
 
 
 class SemanticCache:
@@ -89,13 +89,34 @@ class SemanticCache:
         self._flags = Counter[str]()
         self._touched: list[int] = []  # not yet in the file, like the next
         self._checked: list[tuple[str, str, str]] = []
-        self._totals = store.totals()
+        self._checks = _by_level(store.totals())
+        self._faults: set[str] = set()  # that are in the log
 
     async def find(self, request: Request, namespace: str) -> Lookup:
+        """A fault of the cache's own is a miss."""
+        try:
+            return await self._found(request, namespace)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without a cache
+            self._failed(error)
+            return Lookup(None)
+
+    async def keep(self, lookup: Lookup, request: Request, events: Sequence[Event], model: str) -> None:
+        """Stores a whole answer that is fit for it, in one transaction, and notes whether it says what a near miss
+        would have said."""
+        if lookup.identity is None or unfit(events) is not None:
+            return
+        try:
+            await self._kept(lookup.identity, lookup, request, answer_of(events, model))
+        except Exception as error:  # noqa: BLE001 - the answer is whole, and its client has it
+            self._failed(error)
+        if lookup.near is not None:
+            self.compare(lookup.near, lookup.identity.namespace, request.hints.step, events)
+
+    async def _found(self, request: Request, namespace: str) -> Lookup:
         why = obstacle(request, sampled=self._policy.sampled) if self._policy.enabled else "off"
         if why is not None:
             self._count(f"not-{why}")
-            return Lookup(None, why)
+            return Lookup(None)
         identity = identify(request, namespace, self._realm)
         if request.hints.cache == "refresh":
             return await self._looked_up(identity, request, search=False)
@@ -105,14 +126,8 @@ class SemanticCache:
             return Lookup(identity, hit=hit)
         return await self._looked_up(identity, request, search=True)
 
-    async def keep(self, lookup: Lookup, request: Request, events: Sequence[Event], model: str) -> str | None:
-        """Stores a whole answer, in one transaction. Returns why it was not, or None."""
-        if lookup.identity is None:
-            return lookup.obstacle
-        if (why := unfit(events)) is not None:
-            return why
-        answer, now, identity = answer_of(events, model), self._clock(), lookup.identity
-        embedded = lookup.embedded
+    async def _kept(self, identity: Identity, lookup: Lookup, request: Request, answer: Answer) -> None:
+        now, embedded = self._clock(), lookup.embedded
         if embedded is None and lookup.is_semantic and self._embed is not None:
             embedded = await self._embed(identity.text)
         vector = embedded.vector if embedded is not None and embedded.whole else None
@@ -133,32 +148,29 @@ class SemanticCache:
         )
         await asyncio.to_thread(self._store.put, entry)
         self._count("stored")
-        return None
 
     def served(self, hit: Hit) -> None:
         """It is on its way to a client."""
         self._flags[f"saved-{hit.tier}"] += hit.answer.prompt_tokens
         self._touched.append(hit.id)
 
+    def compare(self, hit: Hit, namespace: str, step: str | None, events: Sequence[Event]) -> None:
+        """Notes whether a fresh answer says what a semantic hit, served or not, would have said."""
+        right = same_answer(hit.answer.text, text_of(events)) if unfit(events) is None else None
+        if right is not None:
+            self.check(namespace, step, hit.score, right=right)
+
     def check(self, namespace: str, step: str | None, score: float, *, right: bool) -> None:
         """Notes what a would-be hit was worth."""
         level = level_of(score)
         if level is not None:
-            name = f"{'right' if right else 'wrong'}-{level}"
-            counts = self._totals.setdefault((namespace, step or ""), {})
-            counts[name] = counts.get(name, 0) + 1
-            self._checked.append((namespace, step or "", name))
+            checks = self._checks.setdefault((namespace, step or ""), {})
+            checks[level] = checks.get(level, Checks()).plus(right=right)
+            self._checked.append((namespace, step or "", f"{'right' if right else 'wrong'}-{level}"))
 
     def stand(self, namespace: str, step: str | None) -> Stand:
         """What the semantic tier may serve to a namespace, for a kind of step."""
-        counts = self._totals.get((namespace, step or ""), {})
-        checks: dict[float, Checks] = {}
-        for name, count in counts.items():
-            kind, _, level = name.partition("-")
-            if kind in ("right", "wrong"):
-                known = checks.get(float(level), Checks())
-                more = (known.right + count, known.wrong) if kind == "right" else (known.right, known.wrong + count)
-                checks[float(level)] = Checks(*more)
+        checks = self._checks.get((namespace, step or ""), {})
         return stand(checks, self._policy.false_hit_budget, self._policy.cold_level)
 
     def evict(self, **conditions: Any) -> int:
@@ -201,11 +213,13 @@ class SemanticCache:
             "hits": {tier: self._flags[f"hit-{tier}"] for tier in ("exact", "semantic")},
             "prompt_tokens_saved": {tier: self._flags[f"saved-{tier}"] for tier in ("exact", "semantic")},
             "stored": self._flags["stored"],
+            "failed": self._flags["failed"],
             "misses": self._flags["miss"],
             "near_misses": self._named("refused-"),
             "not_cached": self._named("not-"),
-            "false_hits": [self._measured(namespace, step) for namespace, step in sorted(self._totals)],
+            "false_hits": [self._measured(namespace, step) for namespace, step in sorted(self._checks)],
             "false_hit_budget": self._policy.false_hit_budget,
+            "checks_that_prove_it": enough(self._policy.false_hit_budget),
         }
 
     def _named(self, prefix: str) -> dict[str, int]:
@@ -226,7 +240,7 @@ class SemanticCache:
 
     async def _looked_up(self, identity: Identity, request: Request, *, search: bool) -> Lookup:
         """The semantic tier."""
-        if not self._is_semantic(identity, request) or self._embed is None:
+        if self._embed is None or not_semantic(identity, request.hints, self._policy) is not None:
             return Lookup(identity)
         if not search or not await asyncio.to_thread(self._store.holds, identity.fingerprint, self._tag):
             return Lookup(identity, is_semantic=True)  # there is nothing to compare with, so nobody waits for a vector
@@ -234,25 +248,26 @@ class SemanticCache:
         if embedded is None or not embedded.whole:
             return Lookup(identity, is_semantic=True)
         found = await asyncio.to_thread(self._store.near, identity.fingerprint, self._tag, embedded.vector, NEAREST)
-        refused: tuple[str, ...] = ()
+        refused: str | None = None  # the first guard, or the judge
         for candidate in found:
             if candidate.similarity < LEAST_SIMILAR:
                 break
             verdict = await asyncio.to_thread(self._verified, candidate, identity.text)
             if verdict.guards:
-                refused = refused or verdict.guards
+                refused = refused or verdict.guards[0]
                 continue
-            lookup = self._judged(identity, request, embedded, candidate, verdict)
+            lookup = await self._judged(identity, request, embedded, candidate, verdict)
             if lookup.hit is not None or lookup.near is not None:
                 return lookup
-            refused = refused or ("judge",)
-        self._count(f"refused-{refused[0]}" if refused else "miss")
-        return Lookup(identity, is_semantic=True, embedded=embedded, refused_by=refused)
+            refused = refused or "judge"
+        self._count(f"refused-{refused}" if refused else "miss")
+        return Lookup(identity, is_semantic=True, embedded=embedded)
 
-    def _judged(
+    async def _judged(
         self, identity: Identity, request: Request, embedded: Embedded, candidate: Candidate, verdict: Verdict
     ) -> Lookup:
-        if level_of(verdict.score) is None or (stored := self._store.entry(candidate.id)) is None:
+        stored = None if level_of(verdict.score) is None else await asyncio.to_thread(self._store.entry, candidate.id)
+        if stored is None:
             return Lookup(identity, is_semantic=True, embedded=embedded)
         hit = self._hit("semantic", stored, candidate.similarity, verdict.score)
         threshold = self.stand(identity.namespace, request.hints.step).threshold
@@ -265,12 +280,6 @@ class SemanticCache:
     def _verified(self, candidate: Candidate, text: str) -> Verdict:
         return self._verifier().verdict(candidate.text, text, candidate.similarity)
 
-    def _is_semantic(self, identity: Identity, request: Request) -> bool:
-        if not identity.text.strip() or request.hints.cache == "exact":
-            return False
-        asked = request.hints.cache == "semantic"
-        return asked or (identity.single_turn and self._policy.is_semantic(request.hints.step))
-
     def _hit(self, tier: Tier, stored: Stored, similarity: float, score: float) -> Hit | None:
         try:
             answer = unpacked(stored.entry.answer)
@@ -280,5 +289,20 @@ class SemanticCache:
         age_s = max(0.0, self._clock() - stored.entry.created_at)
         return Hit(tier, answer, stored.id, similarity, score, age_s, stored.entry.text)
 
-    def _count(self, *names: str) -> None:
-        self._flags.update(names)
+    def _count(self, name: str) -> None:
+        self._flags[name] += 1
+
+    def _failed(self, error: Exception) -> None:
+        self._count("failed")
+        fault = f"{type(error).__name__}: {error}"
+        if fault not in self._faults and len(self._faults) < MOST_FAULTS:
+            self._faults.add(fault)
+            log.error("the cache failed; requests go on without it", exc_info=error)
+
+
+def _by_level(totals: Mapping[tuple[str, str], Mapping[str, int]]) -> dict[tuple[str, str], dict[float, Checks]]:
+    """What the store has counted under "right-0.9" and the like."""
+    return {
+        whose: {level: Checks(counts.get(f"right-{level}", 0), counts.get(f"wrong-{level}", 0)) for level in LEVELS}
+        for whose, counts in totals.items()
+    }

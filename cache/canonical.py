@@ -6,7 +6,7 @@ answer is sent (streamed or whole), who waits for it, or until when.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from appliance.protocol import ChatPrompt, Message, Request, TextPart
@@ -29,29 +29,22 @@ class Identity:
 def identify(request: Request, namespace: str, realm: str) -> Identity:
     """`realm` names what would answer: another model's answers are another's."""
     asked = {name: value for name, value in asdict(request).items() if name not in _SILENT}
-    common = {"namespace": namespace, "realm": realm, "step": request.hints.step}
-    text, blanked = _blanked(request)
-    blank = {name: value for name, value in asdict(blanked).items() if name not in _SILENT}
-    return Identity(
-        _digest({**common, "request": asked}),
-        _digest({**common, "request": blank}),
-        namespace,
-        text,
-        single_turn=_is_single_turn(request),
-    )
+    document = {"namespace": namespace, "realm": realm, "step": request.hints.step, "request": asked}
+    key, text = _digest(document), _last_user_text(request)
+    if text is not None:
+        asked["prompts"][0]["messages"][-1]["content"] = ()
+    return Identity(key, _digest(document), namespace, text or "", single_turn=_is_single_turn(request))
 
 
-def _blanked(request: Request) -> tuple[str, Request]:
-    """The last user text, and the request without it."""
+def _last_user_text(request: Request) -> str | None:
+    """What alone may differ within a fingerprint; None: there is no such text."""
     prompt = request.prompts[0]
     if len(request.prompts) != 1 or not isinstance(prompt, ChatPrompt) or not prompt.messages:
-        return "", request
+        return None
     last = prompt.messages[-1]
     if last.role != "user" or not all(isinstance(part, TextPart) for part in last.content):
-        return "", request
-    text = "".join(part.text for part in last.content if isinstance(part, TextPart))
-    messages = (*prompt.messages[:-1], replace(last, content=()))
-    return text, replace(request, prompts=(replace(prompt, messages=messages),))
+        return None
+    return "".join(part.text for part in last.content if isinstance(part, TextPart))
 
 
 def _is_single_turn(request: Request) -> bool:

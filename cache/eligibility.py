@@ -9,6 +9,7 @@ from appliance.protocol import (
     Event,
     Failed,
     Finished,
+    Hints,
     ImagePart,
     Prompt,
     RefusalDelta,
@@ -18,10 +19,12 @@ from appliance.protocol import (
     TextPrompt,
     ToolCallDelta,
 )
+from cache.canonical import Identity
+from cache.policy import CachePolicy
 
 # A question about now has another answer tomorrow.
 _DAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-_SPAN: Final = f"night|weekend|quarter|{_DAY}|(?:few |couple of |\\d+ )?(?:second|minute|hour|day|week|month|year)s?"
+_SPAN: Final = f"night|weekend|quarter|{_DAY}|(?:couple of |\\w+ )?(?:second|minute|hour|day|week|month|year)s?"
 _NOT_CURRENT: Final = (
     "directory|folder|ratio|user|row|line|branch|element|node|value|item|index|object|frame|page|thread|process|density"
     "|flow|divider|account|state|source|transformer|limit"
@@ -82,6 +85,17 @@ def _text(prompt: Prompt) -> str:
     if isinstance(prompt, ChatPrompt):
         return "".join(part.text for part in prompt.messages[-1].content if isinstance(part, TextPart))
     return prompt.text if isinstance(prompt, TextPrompt) else ""
+
+
+def not_semantic(identity: Identity, hints: Hints, policy: CachePolicy) -> str | None:
+    """Why only the very same request may share the answer; None: one that asks the same may too."""
+    if not identity.text.strip():
+        return "form"
+    if hints.cache == "semantic":
+        return None
+    if hints.cache == "exact" or not policy.is_semantic(hints.step):
+        return "exact-only"
+    return None if identity.single_turn else "multi-turn"
 
 
 def is_about_now(text: str) -> bool:

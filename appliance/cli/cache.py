@@ -3,14 +3,14 @@
 import asyncio
 import dataclasses
 import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from appliance.cli import CommandError
+from appliance.cli.lines import lines
 
 if TYPE_CHECKING:
     from appliance.cache_explain import CacheExplainer
@@ -82,7 +82,7 @@ def explain(
         raise typer.BadParameter("give either two texts or --pairs FILE", param_hint="TEXT")
     explainer = CacheExplainer(ctx.obj.settings(), ctx.obj.state_dir)
     if pairs is not None:
-        asyncio.run(_explain_all(explainer, _lines(pairs)))
+        asyncio.run(_explain_all(explainer, lines(pairs)))
         return
     try:
         (shown,) = asyncio.run(_explained(explainer, [(a, b)]))
@@ -102,11 +102,11 @@ async def _explained(explainer: "CacheExplainer", pairs: Iterable[tuple[Any, Any
         return [dataclasses.asdict(await explainer.explain(a, b)) for a, b in pairs]
 
 
-async def _explain_all(explainer: "CacheExplainer", lines: Iterable[bytes]) -> None:
+async def _explain_all(explainer: "CacheExplainer", requests: Iterable[bytes]) -> None:
     from appliance.errors import ApplianceError  # noqa: PLC0415 - slow to import
 
     async with explainer:
-        for line in lines:
+        for line in requests:
             try:
                 pair = json.loads(line)
                 if isinstance(pair, dict) and all(isinstance(pair.get(side), str | dict) for side in "ab"):
@@ -118,17 +118,6 @@ async def _explain_all(explainer: "CacheExplainer", lines: Iterable[bytes]) -> N
             except ApplianceError as error:
                 shown = {"error": error.message}
             typer.echo(json.dumps(shown))
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    if str(path) == "-":
-        yield from filter(bytes.strip, sys.stdin.buffer)
-        return
-    try:
-        with path.open("rb") as file:
-            yield from filter(bytes.strip, file)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _ask(ctx: typer.Context, method: str, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from appliance.cli import CommandError
+from appliance.cli.lines import lines
 
 if TYPE_CHECKING:
     from appliance.routing.decision import Decision
@@ -35,7 +35,7 @@ def route(
         raise typer.BadParameter("give either a text or --requests FILE", param_hint="TEXT")
     explainer = Explainer(ctx.obj.settings(), ctx.obj.state_dir, is_offline=ctx.obj.offline)
     if requests is not None:
-        asyncio.run(_explain_all(explainer, _lines(requests)))
+        asyncio.run(_explain_all(explainer, lines(requests)))
         return
     body = {"model": model, "messages": [{"role": "user", "content": text}]}
     headers = {} if step is None else {"x-appliance-step": step}
@@ -56,11 +56,11 @@ async def _explain_one(explainer: "Explainer", body: dict[str, Any], headers: di
         return await explainer.explain(body, headers)
 
 
-async def _explain_all(explainer: "Explainer", lines: Iterable[bytes]) -> None:
+async def _explain_all(explainer: "Explainer", requests: Iterable[bytes]) -> None:
     from appliance.errors import ApplianceError  # noqa: PLC0415 - slow to import
 
     async with explainer:
-        for line in lines:
+        for line in requests:
             try:
                 body = json.loads(line)
                 if isinstance(body, dict):
@@ -71,14 +71,6 @@ async def _explain_all(explainer: "Explainer", lines: Iterable[bytes]) -> None:
             except ApplianceError as error:
                 shown = {"error": error.message}
             typer.echo(json.dumps(shown))
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    if str(path) == "-":
-        yield from filter(bytes.strip, sys.stdin.buffer)
-        return
-    with path.open("rb") as file:
-        yield from filter(bytes.strip, file)
 
 
 def _as_json(decision: "Decision") -> dict[str, Any]:

@@ -15,7 +15,7 @@ class Row:
     task: str | None
     step: str | None
     criticality: str | None
-    route: str  # "local" or "frontier"
+    route: str  # "local", "frontier", "cache-exact" or "cache-semantic"
     reason: str
     provider: str | None  # of a frontier attempt
     model: str

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from appliance.api.openai.chat_request import parse_chat
-from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of
+from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of, embedding_files
 from appliance.engines import FRONTIER_ALIAS, LOCAL_ALIASES
 from appliance.errors import ModelNotFound
 from appliance.protocol import Request
@@ -23,7 +23,7 @@ class Explainer:
         self._settings = settings
         self._is_offline = is_offline
         self._cache = state_dir / EXEMPLARS_CACHE
-        self._embedder = embedder_of(settings, state_dir)
+        self._embedder = embedder_of(embedding_files(settings, state_dir))
         embed: Embed | None = None if self._embedder is None else embed_with(self._embedder)
         self._classifier = Classifier(load_exemplars(), embed)
         self._providers = [provider.provider() for provider in settings.frontier.providers]

@@ -1,4 +1,4 @@
-"""Numbers and words that outlive the daemon, beside the entries: counts by namespace and step, and named states."""
+"""Numbers that outlive the daemon, beside the entries: counts by namespace and step."""
 
 from collections.abc import Mapping
 
@@ -19,12 +19,3 @@ def totals(db: apsw.Connection) -> dict[tuple[str, str], dict[str, int]]:
     for namespace, step, name, value in query(db, "SELECT * FROM counters"):
         found.setdefault((namespace, step), {})[name] = value
     return found
-
-
-def set_state(db: apsw.Connection, name: str, value: str) -> None:
-    db.execute("INSERT INTO state VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (name, value))
-
-
-def state(db: apsw.Connection, name: str) -> str | None:
-    found: list[tuple[str]] = query(db, "SELECT value FROM state WHERE name = ?", (name,))
-    return found[0][0] if found else None

@@ -27,6 +27,8 @@ def get(db: apsw.Connection, row_id: int) -> Stored | None:
     if stored is None:
         return None
     vector = rows.vector_of(db, row_id, stored.entry.key)
+    if vector is None and stored.entry.embedding:
+        raise rows.DamagedRow(row_id)  # its vector's row is gone
     return replace(stored, entry=replace(stored.entry, vector=vector))
 
 

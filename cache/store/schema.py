@@ -45,7 +45,6 @@ _MIGRATIONS: Final = (
         namespace TEXT NOT NULL, step TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
         PRIMARY KEY (namespace, step, name)
     ) STRICT, WITHOUT ROWID;
-    CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     """,
 )
 VERSION: Final = len(_MIGRATIONS)

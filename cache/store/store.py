@@ -159,15 +159,6 @@ class Store:
             return counters.totals(db)
         return {}
 
-    def set_state(self, name: str, value: str) -> None:
-        with suppress(Unavailable), self._file.writing() as db:
-            counters.set_state(db, name, value)
-
-    def state(self, name: str) -> str | None:
-        with suppress(Unavailable), self._file.reading() as db:
-            return counters.state(db, name)
-        return None
-
     def _found(self, ask: Callable[[apsw.Connection], Stored | None]) -> Stored | None:
         with suppress(Unavailable):
             try:

@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cache.verifier.reading import Reading, Sort, Term, renamed
+from cache.verifier.reading import Reading, Sort, Term
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both sides' terms of the sorts that a request is about, with the second's renamed to the first's where they mean
-    the same, and what has no counterpart."""
+    """Of each side the terms that have a counterpart, or need none, in order, and those that lack one. Where two mean
+    the same, the second has the first's name."""
 
     a: Reading
     b: Reading
+    kept_a: tuple[Term, ...]
+    kept_b: tuple[Term, ...]
     left_a: tuple[Term, ...]
     left_b: tuple[Term, ...]
-    b_renamed: tuple[Term, ...]
 
     def left(self, *sorts: Sort) -> tuple[Term, ...]:
         return tuple(term for term in (*self.left_a, *self.left_b) if term.sort in sorts)
@@ -28,21 +29,24 @@ _ALIGNED: Final = ("content", "number", "date", "literal", "negation", "quantifi
 def align(a: Reading, b: Reading) -> Pair:
     left_a = [i for i, term in enumerate(a.terms) if term.sort in _ALIGNED]
     left_b = [i for i, term in enumerate(b.terms) if term.sort in _ALIGNED]
-    renamed_b = list(b.terms)
+    terms_a, terms_b = list(a.terms), list(b.terms)
     for same in (_equal, _synonymous):
         for i in list(left_a):
             match = next((j for j in left_b if same(a.terms[i], b.terms[j])), None)
             if match is not None:
                 left_a.remove(i)
                 left_b.remove(match)
-                renamed_b[match] = renamed(b.terms[match], a.terms[i].value)
-    _pair_initials(a.terms, left_a, renamed_b, left_b)
-    terms_a = list(a.terms)
-    _pair_initials(renamed_b, left_b, terms_a, left_a)
-    a = replace(a, terms=tuple(terms_a))
+                terms_b[match] = replace(b.terms[match], value=a.terms[i].value)
+    _pair_initials(terms_a, left_a, terms_b, left_b)
+    _pair_initials(terms_b, left_b, terms_a, left_a)
     return Pair(
-        a, b, tuple(a.terms[i] for i in left_a), tuple(b.terms[j] for j in left_b), tuple(renamed_b)
-    )  # fmt: skip
+        a,
+        b,
+        tuple(term for i, term in enumerate(terms_a) if i not in left_a),
+        tuple(term for i, term in enumerate(terms_b) if i not in left_b),
+        tuple(a.terms[i] for i in left_a),
+        tuple(b.terms[i] for i in left_b),
+    )
 
 
 def _equal(one: Term, other: Term) -> bool:

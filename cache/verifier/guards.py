@@ -1,6 +1,5 @@
 """Why a stored answer must not be given to another text. Each guard looks for one kind of difference. Pure."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -13,23 +12,9 @@ Guard = Callable[[Pair, Lexicon], bool]
 
 # Forms of a question that ask for the same.
 _SAME_QUESTION: Final = (frozenset((None, "what")), frozenset(("what", "define")), frozenset(("define", "explain")))
-_PREFIXES: Final = (
-    "un",
-    "dis",
-    "de",
-    "in",
-    "im",
-    "ir",
-    "il",
-    "non",
-    "re",
-    "mis",
-    "anti",
-    "over",
-    "under",
-    "pre",
-    "post",
-)
+_PREFIXES: Final = frozenset(
+    ("un", "dis", "de", "in", "im", "ir", "il", "non", "re", "mis", "anti", "over", "under", "pre", "post")
+)  # fmt: skip
 _SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
 _ONE_SIDED: Final = frozenset(("than", "more", "less", "better", "worse", "from", "to", "into", "over"))
 
@@ -74,20 +59,13 @@ def roles(pair: Pair, _: Lexicon) -> bool:
     if ("by" in pair.a.words) != ("by" in pair.b.words) and _values_in_order(pair):
         return True  # "A replaced B", "A was replaced by B"
     symmetric = all(reading.frame == "compare" or _is_symmetric(reading) for reading in (pair.a, pair.b))
-    taken = Counter(term.value for term in pair.left_b)
-    rest_b = []
-    for term in pair.b_renamed:
-        if taken[term.value] > 0 and term in pair.left_b:
-            taken[term.value] -= 1
-        else:
-            rest_b.append(term)
-    rest_a = [term for term in pair.a.terms if term not in pair.left_a]
-    return not same_roles(rest_a, rest_b, symmetric=symmetric)
+    return not same_roles(pair.kept_a, pair.kept_b, symmetric=symmetric)
 
 
 def _values_in_order(pair: Pair) -> bool:
-    """Whether both say the same words in the same order, whatever is left over."""
-    return [t.value for t in pair.a.of("content")] == [t.value for t in pair.b_renamed if t.sort == "content"]
+    """Whether both say the same words in the same order, what is left over apart."""
+    one, other = ([term.value for term in kept if term.sort == "content"] for kept in (pair.kept_a, pair.kept_b))
+    return one == other
 
 
 def quantifier(pair: Pair, _: Lexicon) -> bool:

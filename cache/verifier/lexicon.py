@@ -43,6 +43,7 @@ class Lexicon:
     frame_phrases: Phrases
     words: dict[str, frozenset[str]]  # stems, by what they do
     common: frozenset[str]  # words of form, as they are written
+    foreign: frozenset[str]  # and those of other languages that are no English words
 
     def is_known(self, word: str) -> bool:
         return (word,) in self.groups or any(word in words for words in self.words.values())
@@ -73,6 +74,7 @@ def load() -> Lexicon:
             for word in _exact(text)
             if len(word) > 2
         ),
+        foreign=frozenset(grammar["foreign"]),
         words={name: frozenset(map(stem if name != "modal" else str, grammar[name])) for name in classes},
     )
 

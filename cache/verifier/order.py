@@ -6,13 +6,11 @@ Word order may change without a change of roles: a clause moves to the front, th
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 from cache.verifier.reading import Term
 
 _SAID: Final = frozenset(("content", "number", "date", "literal", "negation", "quantifier"))
-_JOINING: Final = frozenset(("and", "or", ",", "versus"))
 
 
 def same_roles(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
@@ -112,7 +110,3 @@ def _compounds(terms: Sequence[Term], joins: tuple[str, ...]) -> list[Term]:
         if end > place + 1:
             made[place - 1 : end] = [*made[place + 1 : end], made[place - 1]]
     return made
-
-
-def neighbours(terms: Sequence[Term]) -> list[tuple[str, str]]:
-    return list(pairwise(_values(terms)))

@@ -112,8 +112,7 @@ def _only_labels(text: str, lexicon: Lexicon) -> bool:
 
 def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     """Polite words go."""
-    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
-    kept, place = [], 0
+    words, kept, place = _stems(found), [], 0
     while place < len(found):
         length = lexicon.polite.at(words, place)
         if length:
@@ -122,6 +121,11 @@ def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
             kept.append(found[place])
             place += 1
     return kept
+
+
+def _stems(found: list[Piece]) -> list[str]:
+    """Of words; "" for all else."""
+    return [stem(piece.value) if piece.kind == "word" else "" for piece in found]
 
 
 def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
@@ -147,7 +151,7 @@ def _framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piec
     Of several with nothing but courtesy between them the last counts: "could you let me know how long …".
     """
     start = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
-    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    words = _stems(found)
     for begin in (start, *_after_courtesy(words, start, lexicon), *_after_commas(found)):
         frame, end = _frame_at(words, begin, lexicon)
         while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
@@ -183,8 +187,7 @@ def _after_commas(found: list[Piece]) -> Iterator[int]:
 
 def _numbered(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     """Numbers in words become numbers, but not in phrases such as "two-factor authentication"."""
-    made, place = [], 0
-    stems = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    stems, made, place = _stems(found), [], 0
     while place < len(found):
         if length := lexicon.phrases.at(stems, place):
             made += found[place : place + length]
@@ -218,7 +221,7 @@ def _counts(found: list[Piece], place: int) -> bool:
 
 
 def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
-    stems = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    stems = _stems(found)
     taken: set[int] = set()
     for place, piece in enumerate(found):
         if place in taken:
@@ -275,7 +278,3 @@ def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Sort | None:
     sorts: tuple[Sort, ...] = ("negation", "quantifier", "strong", "weak")
     known: Sort = next((sort for sort in sorts if word in lexicon.words[sort]), "content")
     return None if known == "content" and (word == "'s" or word in lexicon.words["empty"]) else known
-
-
-def renamed(term: Term, value: str) -> Term:
-    return replace(term, value=value)

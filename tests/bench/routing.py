@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.embedding import embed_with, embedder_of
+from appliance.embedding import embed_with, embedder_of, embedding_files
 from appliance.protocol import Request
 from appliance.routing.classifier import Classifier
 from appliance.routing.decision import Decision, Situation, decide
@@ -49,7 +49,7 @@ async def _run(state_dir: Path) -> Routing:
     words = Classifier(exemplars)
     words.fit()
     by_words = await _guesses(words, prompts, settings)
-    embedder = embedder_of(settings, state_dir)
+    embedder = embedder_of(embedding_files(settings, state_dir))
     if embedder is None:
         return Routing(len(prompts), by_words, None)
     embedder.start()

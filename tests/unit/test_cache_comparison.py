@@ -103,15 +103,15 @@ def test_documents_that_mean_the_same_are_the_same(one: str, other: str) -> None
         ('{"a": true}', '{"a": false}'),
         ('{"a": "a b"}', '{"a": "ab"}'),
         ('["x", "x"]', '["x"]'),
-        ('{"a": "' + LONG + '"}', '{"a": "' + REWORDED + '"}'),
     ],
 )
 def test_documents_that_differ_anywhere_do_not(one: str, other: str) -> None:
-    assert both_ways(one, other) is not True
+    assert both_ways(one, other) is False
 
 
-def test_of_documents_with_prose_nobody_can_tell_whether_they_differ() -> None:
-    one, other = (json.dumps({"summary": text, "city": "Paris"}) for text in (LONG, REWORDED))
+@pytest.mark.parametrize("fields", [{}, {"city": "Paris"}])
+def test_of_documents_with_prose_nobody_can_tell_whether_they_differ(fields: dict[str, str]) -> None:
+    one, other = (json.dumps({"summary": text, **fields}) for text in (LONG, REWORDED))
     assert both_ways(one, other) is None
     assert both_ways(one, one) is True
 
@@ -284,34 +284,34 @@ def test_a_long_text_that_says_the_contrary_is_not_the_same(one: str, other: str
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "wrongly"),
+    ("one", "other"),
     [
-        (f"{LONG} Then it rises.", f"{LONG} Then it falls.", True),
-        (f"{LONG} It is safe.", f"{LONG} It is unsafe.", True),
-        (f"{LONG} That is true.", f"{LONG} That is false.", True),
-        (
-            "The Lions beat the Bears by far in the last match",
-            "The Bears beat the Lions by far in the last match",
-            True,
-        ),
-        (
-            "Sort the list and then remove what is twice in it",
-            "Remove what is twice in it and then sort the list",
-            True,
-        ),
-        ("5 km", "5 kilometres", False),
-        ("William Shakespeare", "Shakespeare", False),
-        ("It's 7.", "It is 7.", False),
+        (f"{LONG} Then it rises.", f"{LONG} Then it falls."),
+        (f"{LONG} It is safe.", f"{LONG} It is unsafe."),
+        (f"{LONG} That is true.", f"{LONG} That is false."),
+        ("The Lions beat the Bears by far in the last match", "The Bears beat the Lions by far in the last match"),
+        ("Sort the list and then remove what is twice in it", "Remove what is twice in it and then sort the list"),
+        ("William Shakespeare", "Shakespeare"),
+    ],
+)
+def test_what_takes_more_than_words_is_left_open(one: str, other: str) -> None:
+    assert both_ways(one, other) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("5 km", "5 kilometres"),
+        ("It's 7.", "It is 7."),
         (
             "\u5fc3\u810f\u628a\u8840\u6db2\u8f93\u9001\u5230\u5168\u8eab\uff0c\u80ba\u8d1f\u8d23\u5438\u5165\u6c27\u6c14\u3002",
             "\u5fc3\u810f\u5c06\u8840\u6db2\u8f93\u9001\u5230\u5168\u8eab\uff0c\u80ba\u8d1f\u8d23\u5438\u5165\u6c27\u6c14\u3002",
-            False,
         ),
     ],
 )
-def test_what_takes_more_than_words_is_better_left_open(one: str, other: str, *, wrongly: bool) -> None:
-    if both_ways(one, other) is wrongly:
-        pytest.xfail("told by its words")
+def test_short_answers_of_other_words_count_as_wrong_though_they_may_not_be(one: str, other: str) -> None:
+    """That costs hits; what counts as right wrongly would cost answers."""
+    assert both_ways(one, other) is False
 
 
 @pytest.mark.parametrize("count", [FEW_WORDS, FEW_WORDS + 1])

@@ -300,6 +300,34 @@ Is the know-how of a firm an asset?
 """.strip().splitlines()
 
 
+REFUSED_WITHOUT_NEED = """
+How do I get the current date in JavaScript?
+How does git rebase work on the latest commit?
+What does docker pull nginx:latest do?
+How do I find the newest file in a directory with bash?
+Explain the 'most recently used' cache policy.
+What is a least recently used cache?
+What is the time complexity of quicksort?
+What is the time signature of a waltz?
+What is the date of the Battle of Hastings?
+What is a random variable?
+Explain how a random forest works.
+How does random access memory work?
+What is a lottery scheduling algorithm?
+What is the news value theory in journalism?
+How do I center a headline in CSS?
+Explain the difference between weather and climate.
+How does exponential smoothing forecast a time series?
+What does the FORECAST function in Excel do?
+What is an exchange rate?
+How is market cap calculated?
+What is the theme of the song Yesterday by the Beatles?
+What does up-to-date mean?
+What does 'as of' mean in a contract?
+How do I write a cron job that runs every day of this month?
+""".strip().splitlines()
+
+
 def test_there_are_enough_of_both() -> None:
     assert min(len(set(ABOUT_NOW)), len(set(LOOKS_LIKE_IT))) >= 40
 
@@ -311,10 +339,15 @@ def test_a_question_about_now_is_found_out(text: str) -> None:
     assert obstacle(asked(said(text))) == "about-now"
 
 
-@pytest.mark.parametrize("text", LOOKS_LIKE_IT)
-def test_a_question_that_only_looks_like_one_is_better_let_through(text: str) -> None:
-    if is_about_now(text):
-        pytest.xfail("refused without need: it costs a hit, and nobody gets a wrong answer")
+@pytest.mark.parametrize("text", sorted(set(LOOKS_LIKE_IT) - set(REFUSED_WITHOUT_NEED)))
+def test_a_question_that_only_looks_like_one_is_let_through(text: str) -> None:
+    assert not is_about_now(text)
+
+
+@pytest.mark.parametrize("text", REFUSED_WITHOUT_NEED)
+def test_of_some_that_do_the_words_tell_no_difference(text: str) -> None:
+    """It costs a hit, and nobody gets a wrong answer. One that is told apart some day belongs to the test above."""
+    assert is_about_now(text)
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,12 @@ def some_entries() -> list[Entry]:
 
 
 def filled(path: Path) -> list[Entry]:
-    """Makes a file with some entries, counters and a state, all in the database itself."""
+    """Makes a file with some entries and counters, all in the database itself."""
     store = Store(path, Clock(), max_bytes=64 * MIB, max_entries=1000)
     entries = some_entries()
     for one in entries:
         store.put(one)
     store.add("tenant", "chat", {"audited": 3})
-    store.set_state("threshold", "0.9")
     store.close()
     return entries
 
@@ -124,8 +123,6 @@ def use_all(store: Store) -> None:
     store.put(semantic("more", [1.0]))
     store.add("tenant", "chat", {"audited": 1})
     store.totals()
-    store.set_state("a", "b")
-    store.state("threshold")
     store.stats()
     store.evict(namespace="nobody")
     store.evict(id=1)
@@ -476,7 +473,7 @@ def test_a_file_that_another_process_has_to_itself_is_waited_for(path: Path, mak
     entries = filled(path)
     other = apsw.Connection(str(path))
     other.pragma("locking_mode", "exclusive")
-    other.execute("BEGIN EXCLUSIVE; UPDATE state SET value = 'x'; COMMIT")
+    other.execute("BEGIN EXCLUSIVE; UPDATE counters SET value = 4; COMMIT")
     store = make()
     assert served(store, entries) == 0
     use_all(store)
@@ -590,7 +587,6 @@ def test_an_entry_that_sqlite_cannot_hold_is_dropped(make: Callable[[], Store], 
     assert works(store)
     assert store.evict(namespace="\ud83d") == 0
     assert store.near(FINGERPRINT, "\ud83d", vector([1.0])) == []
-    assert store.state("\ud83d") is None
     assert store.entry(2**70) is None
     store.touch([2**70])
     assert store.stats().quarantines == 0

@@ -51,7 +51,6 @@ async def feedback(request: Request) -> dict[str, Any]:
     """Says of a hit whether its answer was right. A wrong one is gone, and counts against the false-hit budget."""
     body = validated(FeedbackBody, await json_body(request))
     caching = daemon(request).caching
-    known = await run_in_threadpool(caching.complain, body.request_id, correct=body.correct)
-    if not known:
+    if not await caching.complain(body.request_id, correct=body.correct):
         raise InvalidRequest("'request_id' is not that of a hit that this daemon remembers.", param="request_id")
     return {"request_id": body.request_id, "correct": body.correct}

@@ -1,8 +1,9 @@
 """Scenario: which pairs of questions get one answer, by the verifier and by plain thresholds, class by class.
 
 `pairs.jsonl`: pairs of which one answer would do ("hit") or not; those of split "test" were not looked at while the
-verifier was made. GPTCache's default is taken from its documentation: a squared L2 distance of 0.8 at most, which is a
-cosine of 0.6 (here over the same embeddings).
+verifier was made. GPTCache's default is read from its source (`SearchDistanceEvaluation`, a threshold of 0.8 of a
+range of 4, over FAISS's squared L2 distance): a distance of 0.8 at most, which is a cosine of 0.6. Here over the same
+vectors.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from appliance.cache_setup import embed_whole, verifier_of
-from appliance.embedding import embedder_of
+from appliance.embedding import embedder_of, embedding_files
 from appliance.settings import Settings
 from cache.verifier.verdict import Verdict
 from tests.bench.claims import Claim
@@ -71,7 +72,7 @@ def run(state_dir: Path, split: str = "test") -> Verifying | None:
     similarities = asyncio.run(_similarities(settings, state_dir, rows))
     if similarities is None:
         return None
-    verifier = verifier_of(settings, state_dir)
+    verifier = verifier_of(embedding_files(settings, state_dir))
     began_s = time.perf_counter()
     pairs = [
         Pair(row["class"], row["hit"], similarity, verifier.verdict(row["a"], row["b"], similarity))
@@ -99,7 +100,7 @@ def _without_each(pairs: Sequence[Pair], level: float) -> dict[str, tuple[int, i
 
 
 async def _similarities(settings: Settings, state_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
-    embedder = embedder_of(settings, state_dir)
+    embedder = embedder_of(embedding_files(settings, state_dir))
     if embedder is None:
         return None
     embedder.start()
