@@ -63,6 +63,11 @@ def test_the_same_in_other_words_is_the_same(verifier: Verifier, a: str, b: str)
         ("relation", "Show the orders before Easter", "Show the orders after Easter"),
         ("question", "Why is the sky blue?", "When is the sky blue?"),
         ("language", "Wie heißt die Hauptstadt von Österreich?", "Wie groß ist die Hauptstadt von Österreich?"),
+        ("language", "Wie alt ist der Mann?", "Wie alt ist denn der Mann?"),
+        ("language", "Quelle est la capitale du Canada", "Quelle est la capitale canadienne"),
+        ("language", "Cuando nieva en Madrid", "Cuando es que nieva en Madrid"),
+        ("language", "Hoe oud is het huis", "Hoe oud is dat huis"),
+        ("language", "日本の首都はどこですか", "日本の首都はどこか"),
     ],
 )
 def test_each_guard_sees_its_kind_of_difference(verifier: Verifier, guard: str, a: str, b: str) -> None:
