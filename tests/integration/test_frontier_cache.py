@@ -36,7 +36,7 @@ def _talk(model_path: Path, folder: Path, stand_in: StandIn, turns: list[int]) -
     ):
         for turn in turns:
             headers = SYNTHESIZE if turn == 1 else None
-            fields = {"temperature": 0, "max_tokens": 50}
-            outcomes.append(ask(client, model="auto", messages=list(history), headers=headers, **fields))
+            messages = list(history)
+            outcomes.append(ask(client, model="auto", messages=messages, headers=headers, temperature=0, max_tokens=50))
             history += [{"role": "assistant", "content": outcomes[-1].text}, {"role": "user", "content": "And then?"}]
     return outcomes
