@@ -11,13 +11,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from appliance.api.openai.chat_request import parse_chat
-from appliance.cache_setup import embed_whole, verifier_of
+from appliance.cache_setup import embed_whole
 from appliance.embedding import embedder_of, embedding_files
 from appliance.protocol import Request
 from appliance.settings import Settings
 from cache.cache import LEAST_SIMILAR
 from cache.canonical import identify
 from cache.eligibility import not_semantic, obstacle
+from cache.verifier.verdict import Verifier
 from runtimes.embeddings.supervisor import EmbeddingUnavailable
 
 PATIENCE_S = 30.0  # the model may have to be loaded first
@@ -37,7 +38,7 @@ class CacheExplainer:
     def __init__(self, settings: Settings, state_dir: Path) -> None:
         self._policy = settings.cache.policy
         files = embedding_files(settings, state_dir)
-        self._verifier = verifier_of(files)
+        self._verifier = Verifier()
         self._embedder = embedder_of(files)
 
     async def __aenter__(self) -> Self:

@@ -16,7 +16,6 @@ from appliance.engines import ServedModel
 from appliance.settings import Settings
 from cache.cache import Embed, Embedded, SemanticCache
 from cache.store import Store
-from cache.verifier.stems import stem
 from cache.verifier.verdict import Verifier
 from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
 
@@ -34,7 +33,7 @@ def cache_of(
     store = Store(path, time.time, max_bytes=settings.max_bytes, max_entries=settings.max_entries)
     return SemanticCache(
         store,
-        functools.cache(lambda: verifier_of(files)),
+        functools.cache(Verifier),
         None if embedder is None else embed_whole(embedder),
         settings.policy,
         tag="" if files is None else files.tag,
@@ -54,19 +53,6 @@ def embed_whole(embedder: Embedder, patience_s: float = PATIENCE_S) -> Embed:
         return Embedded(found.vector, whole=not found.truncated)
 
     return embed
-
-
-def verifier_of(files: EmbeddingFiles | None) -> Verifier:
-    """What the embedding model's vocabulary has as whole words counts as one. Reads files."""
-    if files is None:
-        return Verifier(lambda _: True)  # no word is taken for a slip
-    try:
-        vocabulary = json.loads(files.tokenizer.read_bytes())["model"]["vocab"]
-        words = frozenset(stem(word) for word in vocabulary if word.isalpha())
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("the embedding model's words cannot be read", extra={"fields": {"reason": str(error)}})
-        return Verifier(lambda _: True)
-    return Verifier(lambda word: stem(word) in words)
 
 
 def realm_of(models: Sequence[ServedModel], settings: Settings) -> str:

@@ -1,7 +1,10 @@
 """Slips of the keyboard. Pure."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+from spellchecker import SpellChecker
 
 SHORTEST: Final = 3  # letters of a word that is corrected
 
@@ -9,6 +12,12 @@ SHORTEST_RARE: Final = 5
 TWO_SLIPS_FROM: Final = 8
 
 IsWord = Callable[[str], bool]  # tells a word of the language, in lower case, from a slip
+
+
+@functools.cache
+def english() -> frozenset[str]:
+    """160,000 words in lower case, the forms of each apart."""
+    return frozenset(SpellChecker("en").word_frequency.words())
 
 
 def corrected(word: str, meant: Iterable[str]) -> str | None:

@@ -4,7 +4,6 @@ Unsure means no.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,7 +11,7 @@ from cache.verifier.alignment import Pair, align
 from cache.verifier.guards import GUARDS, left_content
 from cache.verifier.lexicon import Lexicon, Phrases, load
 from cache.verifier.reading import Reading, read
-from cache.verifier.spelling import IsWord
+from cache.verifier.spelling import english
 from cache.verifier.stems import stem
 
 LONGEST_WORDS: Final = 400  # of an instruction; a longer one is compared as it stands
@@ -32,12 +31,15 @@ class Verdict:
 
 
 class Verifier:
-    def __init__(self, is_word: IsWord, lexicon: Lexicon | None = None) -> None:
-        """`is_word` tells a word of the language, in lower case, from a slip."""
+    def __init__(self, lexicon: Lexicon | None = None) -> None:
         self._lexicon = load() if lexicon is None else lexicon
+        self._english = english()
         # Phrases that only one of two texts has hide the words that both have.
         self._lexicons = (self._lexicon, replace(self._lexicon, phrases=Phrases(()), separable={}))
-        self._is_word: Callable[[str], bool] = lambda word: is_word(word) or self._lexicon.is_known(stem(word))
+
+    def _is_word(self, word: str) -> bool:
+        """Whether it is no slip."""
+        return word in self._english or self._lexicon.is_known(stem(word))
 
     def verdict(self, a: str, b: str, similarity: float) -> Verdict:
         """`similarity`: the cosine of their embeddings."""

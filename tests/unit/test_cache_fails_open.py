@@ -13,13 +13,12 @@ from appliance.protocol import ChatPrompt, Delta, Event, Finished, Hints, Messag
 from cache.cache import Embedded, SemanticCache
 from cache.policy import CachePolicy
 from cache.store import Store
-from cache.verifier.lexicon import load
 from cache.verifier.verdict import Verifier
 
 EVENTS: tuple[Event, ...] = (Started(0, 5, 0, 0.0), Delta(0, "Paris", 1), Finished(0, "stop", 1))
 ASKED = "What is the capital of France?"
 AGAIN = "Hi! Could you please tell me France's capital? Thanks."
-VERIFIER = Verifier(lambda _: True, load())
+VERIFIER = Verifier()
 
 
 class Fault(Exception):

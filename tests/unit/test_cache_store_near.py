@@ -10,7 +10,7 @@ import pytest
 from cache.store import Store, Vector
 from cache.store.search import coarse_rows
 from cache.store.vectors import CODE_BITS, FURTHEST_BITS, LEAST_SIMILARITY, codes, cosines
-from tests.bench.cache_store import clustered, near_to
+from tests.bench.cache.growth import clustered, near_to
 from tests.unit.cache_store_entries import (
     EMBEDDING,
     FINGERPRINT,

@@ -19,7 +19,7 @@ LEXICON = load()
 
 @pytest.fixture(scope="module")
 def verifier() -> Verifier:
-    return Verifier(lambda _: True, LEXICON)
+    return Verifier(LEXICON)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_no_pair_that_was_made_to_deceive_gets_the_others_answer(verifier: Verif
 @given(st.text(max_size=80), st.text(max_size=80))
 @settings(max_examples=150, deadline=None)
 def test_it_has_a_word_on_any_two_texts_and_the_same_both_ways(a: str, b: str) -> None:
-    verifier = Verifier(lambda _: True, LEXICON)
+    verifier = Verifier(LEXICON)
     verdict, other = verifier.verdict(a, b, ALIKE), verifier.verdict(b, a, ALIKE)
     assert 0 <= verdict.judge <= 1
     assert (verdict.score >= SURE) == (other.score >= SURE)

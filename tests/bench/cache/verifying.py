@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from appliance.cache_setup import embed_whole, verifier_of
+from appliance.cache_setup import embed_whole
 from appliance.embedding import embedder_of, embedding_files
 from appliance.settings import Settings
-from cache.verifier.verdict import Verdict
+from cache.verifier.verdict import Verdict, Verifier
 from tests.bench.claims import Claim
 
 PAIRS: Final = Path(__file__).with_name("pairs.jsonl")
@@ -72,7 +72,7 @@ def run(state_dir: Path, split: str = "test") -> Verifying | None:
     similarities = asyncio.run(_similarities(settings, state_dir, rows))
     if similarities is None:
         return None
-    verifier = verifier_of(embedding_files(settings, state_dir))
+    verifier = Verifier()
     began_s = time.perf_counter()
     pairs = [
         Pair(row["class"], row["hit"], similarity, verifier.verdict(row["a"], row["b"], similarity))

@@ -1,4 +1,4 @@
-"""The cache's store by size: `python -m tests.bench.cache_store`. One core is enough; nothing else should run.
+"""The cache's store by size: `python -m tests.bench.cache.growth`. One core is enough; nothing else should run.
 
 All entries are of ONE fingerprint, which is the worst case of a search. `alike` are entries that all mean about the
 same (one prompt template), where sqlite-vec has most to sort; else they come in clusters of paraphrases.
