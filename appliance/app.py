@@ -36,6 +36,7 @@ from appliance.security.origins import OriginPolicy
 from appliance.settings import Loaded
 from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
+from appliance.telemetry.cache_metrics import CacheCollector
 from appliance.telemetry.metrics import Metrics
 from fallback import EgressGate
 from runtimes.embeddings.supervisor import EmbeddingUnavailable
@@ -68,6 +69,7 @@ class Application:
         realm = realm_of(engines.models, settings)
         legs = Legs(engines, frontier, ledger, metrics)
         answers = cache_of(settings.cache, state_dir / CACHE_FILE, files, self._embedder, realm)
+        metrics.register(CacheCollector(answers.status))
         self._rechecks = Rechecks(answers, legs, settings.cache.recheck_share)
         caching = Caching(answers, ledger, self._rechecks)
         self.state = DaemonState(

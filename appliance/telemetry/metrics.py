@@ -58,6 +58,9 @@ class Metrics:
         build.info({"version": __version__})
         self._registry.register(_EngineCollector(engines))
 
+    def register(self, collector: Collector) -> None:
+        self._registry.register(collector)
+
     def inter_token(self, model: str, seconds: float) -> None:
         series = self._inter_token_of.get(model)
         if series is None:  # looked up once: this runs for every token

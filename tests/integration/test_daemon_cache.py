@@ -16,6 +16,7 @@ from tests.integration.daemon_fixture import BackgroundStream, Daemon, appliance
 QUESTION = "Name the capital of France in one word."
 SAME = "Hi, could you please name France's capital in one word?"
 TRAP = "Name the capital of Spain in one word."
+COUNTED = ('prompt_tokens_saved_total{tier="exact"}', 'hits_total{tier="exact"}', "stored_total")
 
 
 @pytest.fixture(scope="module")
@@ -256,3 +257,16 @@ def test_who_began_a_generation_may_have_less_time_than_who_joins_it(daemon: Dae
 def _text_until_error(stream: BackgroundStream) -> str:
     events = [json.loads(data) for data in stream.data if data.startswith("{")]
     return "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event.get("choices"))
+
+
+def test_metrics_say_what_the_cache_did(daemon: Daemon) -> None:
+    def value(name: str) -> float:
+        with daemon.client() as client:
+            lines = client.get("/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"appliance_cache_{name}"))
+
+    saved, hits, stored = (value(name) for name in COUNTED)
+    tokens = ask(daemon).json()["usage"]["prompt_tokens"]
+    ask(daemon)
+    assert [value(name) for name in COUNTED] == [saved + tokens, hits + 1, stored + 1]
+    assert value("entries") == 1
