@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cache.verifier.denial import pair_denials
 from cache.verifier.reading import Reading, Sort, Term
 
 
@@ -37,6 +38,8 @@ def align(a: Reading, b: Reading) -> Pair:
                 left_a.remove(i)
                 left_b.remove(match)
                 terms_b[match] = replace(b.terms[match], value=a.terms[i].value)
+    pair_denials(terms_a, left_a, terms_b, left_b)
+    pair_denials(terms_b, left_b, terms_a, left_a)
     _pair_initials(terms_a, left_a, terms_b, left_b)
     _pair_initials(terms_b, left_b, terms_a, left_a)
     return Pair(

@@ -16,6 +16,10 @@ _PREFIXES: Final = frozenset(
     ("un", "dis", "de", "in", "im", "ir", "il", "non", "re", "mis", "anti", "over", "under", "pre", "post")
 )  # fmt: skip
 _SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
+_SHORT: Final = frozenset(
+    ("a", "an", "the", "is", "are", "it", "of", "in", "on", "to", "for", "do", "does", "i", "my", "me", "we", "you", "how",
+     "what", "which", "can", "could", "would", "this", "that", "these", "there", "here", "'s")
+)  # fmt: skip
 _ONE_SIDED: Final = frozenset(("than", "more", "less", "better", "worse", "from", "to", "into", "over"))
 
 
@@ -80,6 +84,20 @@ def material(pair: Pair, _: Lexicon) -> bool:
     return pair.a.material != pair.b.material
 
 
+def wording(pair: Pair, lexicon: Lexicon) -> bool:
+    """What is asked about words themselves: no other form of one, and no other word, will do."""
+    if pair.a.material is not None or not (is_of_words(pair.a, lexicon) or is_of_words(pair.b, lexicon)):
+        return False
+    if any(term.sort == "literal" for term in pair.a.terms) and not pair.left("literal"):
+        return False
+    return bool((set(pair.a.raw) ^ set(pair.b.raw)) - _SHORT)
+
+
+def is_of_words(reading: Reading, lexicon: Lexicon) -> bool:
+    """Whether it may ask about words: how they are spelt, what they are called, what they are elsewhere."""
+    return any(lexicon.of_words.at(list(reading.raw), place) for place in range(len(reading.raw)))
+
+
 def constraint(pair: Pair, lexicon: Lexicon) -> bool:
     return any(len(t.phrase) == 1 and t.value in lexicon.words["constraint"] for t in pair.left("content"))
 
@@ -118,7 +136,7 @@ def _tenses(reading: Reading) -> int:
 GUARDS: Final[dict[str, Guard]] = {
     "polarity": polarity, "antonym": antonym, "sibling": sibling, "number": number, "date": date, "entity": entity,
     "roles": roles, "quantifier": quantifier, "literal": literal, "material": material, "constraint": constraint,
-    "modality": modality, "relation": relation, "question": question,
+    "modality": modality, "wording": wording, "relation": relation, "question": question,
 }  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class Lexicon:
     frame_phrases: Phrases
     words: dict[str, frozenset[str]]  # stems, by what they do
     common: frozenset[str]  # words of form, as they are written
+    of_words: Phrases  # that are said of words, as they are written
     foreign: frozenset[str]  # and those of other languages that are no English words
 
     def is_known(self, word: str) -> bool:
@@ -57,7 +58,7 @@ def load() -> Lexicon:
         for member in group:
             groups.setdefault(_phrase(member), set()).add(number)
     frames = {_phrase(text): frame for frame, texts in grammar["frames"].items() for text in texts}
-    classes = (*_OF_FORM, "constraint", "material", "courteous", "label", "makes", "transforms")
+    classes = (*_OF_FORM, "constraint", "material", "courteous", "label", "makes", "transforms", "chatter")
     return Lexicon(
         groups={phrase: frozenset(numbers) for phrase, numbers in groups.items()},
         phrases=Phrases(phrase for phrase in groups if len(phrase) > 1),
@@ -74,6 +75,7 @@ def load() -> Lexicon:
             for word in _exact(text)
             if len(word) > 2
         ),
+        of_words=Phrases(map(_exact, grammar["of_words"])),
         foreign=frozenset(grammar["foreign"]),
         words={name: frozenset(map(stem if name != "modal" else str, grammar[name])) for name in classes},
     )

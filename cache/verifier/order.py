@@ -6,18 +6,37 @@ Word order may change without a change of roles: a clause moves to the front, th
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Final
 
-from cache.verifier.reading import Term
+from cache.verifier.reading import ASKS, Term
 
 _SAID: Final = frozenset(("content", "number", "date", "literal", "negation", "quantifier"))
+_LISTED: Final = _SAID - {"negation"}
+_DENYING: Final = frozenset(("not", "no", "without"))
 
 
 def same_roles(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     """`symmetric`: the question is one about things side by side ("compare …"), whatever their order."""
+    return _same(a, b, symmetric=symmetric) or _same(_asking_first(a), _asking_first(b), symmetric=symmetric)
+
+
+def _asking_first(terms: Sequence[Term]) -> list[Term]:
+    """With the clause that asks in front of what leads up to it."""
+    asks = next((i for i, term in enumerate(terms) if term.sort == "break" and term.value == ASKS), 0)
+    end = next((i for i in range(asks + 1, len(terms)) if terms[i].sort == "break"), len(terms))
+    return [*terms[asks:end], Term("break", "."), *terms[:asks], Term("break", "."), *terms[end:]]
+
+
+def _same(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     if all(sum(term.sort == "date" for term in terms) == 1 for terms in (a, b)):  # then it has one role
         a, b = ([term for term in terms if term.sort != "date"] for terms in (a, b))
     a, b = list(_listed(a)), list(_listed(b))
+    forms = product((a, _denials_first(a)), (b, _denials_first(b)))
+    return any(_alike(one, other, symmetric=symmetric) for one, other in forms)
+
+
+def _alike(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     if _values(a) == _values(b) or _chunks(a) == _chunks(b):
         return True
     if symmetric and _segments(a) == _segments(b):
@@ -41,7 +60,7 @@ def _listed(terms: Sequence[Term]) -> Iterator[Term]:
             follows = end
             while follows < len(terms) and terms[follows].sort == "join":
                 follows += 1
-            if follows == end or follows == len(terms) or terms[follows].sort not in _SAID:
+            if follows == end or follows == len(terms) or terms[follows].sort not in _LISTED:
                 break
             joined = joined or any(term.value != "," for term in terms[end:follows])
             end_of_member = _member(terms, follows)
@@ -56,6 +75,18 @@ def _listed(terms: Sequence[Term]) -> Iterator[Term]:
             place += 1
 
 
+def _denials_first(given: Sequence[Term]) -> list[Term]:
+    """ "invoices not paid" as "unpaid invoices"."""
+    terms = list(given)
+    for i in range(1, len(terms)):
+        denies = terms[i].value.startswith("not ") or bool(_DENYING & set(terms[i].phrase[:1]))
+        if terms[i].sort == "content" and denies:
+            before = next((j for j in range(i - 1, -1, -1) if terms[j].sort != "weak" or terms[j].value), i)
+            if terms[before].sort == "content":
+                terms[before], terms[i] = terms[i], terms[before]
+    return terms
+
+
 def _member(terms: Sequence[Term], place: int) -> int:
     """Where a list's member that begins there ends: after a word, or after a name of several."""
     end = place + 1
@@ -68,9 +99,9 @@ def _chunks(terms: Sequence[Term]) -> dict[str, list[tuple[str, ...]]]:
     """A text in pieces at its prepositions and commas, by the preposition that leads them ("" for none), in order.
 
     Only pieces with different prepositions may change places: "from A to B" is "to B from A", but what is asked of A
-    and B "in A … in B" is another thing in B and A.
+    and B "in A … in B" is another thing in B and A. What no preposition leads is one piece, wherever it is cut.
     """
-    found: dict[str, list[tuple[str, ...]]] = {}
+    found: dict[str, list[tuple[str, ...]]] = {"": [()]}
     chunk: list[str] = []
     lead = ""
     for term in (*terms, Term("break", "")):
@@ -78,7 +109,9 @@ def _chunks(terms: Sequence[Term]) -> dict[str, list[tuple[str, ...]]]:
         if leads and chunk and set(chunk) == {"not"}:
             lead = term.value  # "not on Friday"
         elif leads or term.sort == "break" or term.value == ",":
-            if chunk:
+            if chunk and not lead:
+                found[""] = [(*found[""][0], *chunk)]
+            elif chunk:
                 found.setdefault(lead, []).append(tuple(chunk))
             lead, chunk = (term.value if leads else ""), []
         elif term.sort in _SAID:

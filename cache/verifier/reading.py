@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Literal
 
+from cache.verifier.clauses import plainly_negated, without_chatter
 from cache.verifier.lexicon import Lexicon, Phrase
 from cache.verifier.quantities import UNITS, spelt
 from cache.verifier.scan import Piece, pieces
@@ -16,6 +17,7 @@ Sort = Literal[
     "content", "number", "date", "literal", "negation", "quantifier", "modal", "strong", "weak", "join", "break"
 ]
 
+ASKS: Final = "asks"  # stands in a text where a question's form stood
 MATERIAL_WORDS: Final = 2
 _LABEL: Final = re.compile(
     r"^\s*(?:task|question|instruction|instructions|query|q|user|request|prompt|ask|todo|input|goal|message)\s*[:>-]\s*(?=\S)",
@@ -31,6 +33,21 @@ _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
 _BEGINNING: Final = 80  # characters that have an instruction's first words
 _LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
+_LEADING_UP: Final = (
+    "if",
+    "when",
+    "while",
+    "since",
+    "because",
+    "given",
+    "assuming",
+    "after",
+    "before",
+    "once",
+    "to",
+    "as",
+)
+_STATING: Final = (["i", "have"], ["we", "have"], ["i", "am"], ["we", "are"], ["i", "do"], ["i", "be"], ["we", "be"])
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
 
@@ -50,6 +67,7 @@ class Reading:
     terms: tuple[Term, ...]
     material: str | None  # what follows the instruction, verbatim
     words: tuple[str, ...]  # all of the instruction, for an exact comparison
+    raw: tuple[str, ...]  # its words as they are written, slips and most courtesies too
 
     def of(self, *sorts: Sort) -> tuple[Term, ...]:
         return tuple(term for term in self.terms if term.sort in sorts)
@@ -63,13 +81,16 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     text = _LABEL.sub("", text.strip(), count=1)
     instruction, material = _parted(text, lexicon)
     others = {piece.value for piece in pieces(beside) if piece.kind == "word"}
-    found = [_spelt_out(piece, others, lexicon, is_word) for piece in pieces(instruction)]
+    given = pieces(instruction)
+    found = [_spelt_out(piece, others, lexicon, is_word) for piece in given]
     words = tuple(piece.value for piece in found if piece.kind != "break")
-    found = _without(found, lexicon)
+    found = plainly_negated(without_chatter(_without(found, lexicon), lexicon))
     if has_material or material is not None:
         found = _without_pointers(found, lexicon)
     frame, found = _framed(found, lexicon)
-    return Reading(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), material, words)
+    raw = tuple(piece.value for piece in without_chatter(_begun(given, lexicon), lexicon) if piece.kind != "break")
+    material = "" if material is None and has_material else material
+    return Reading(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), material, words, raw)
 
 
 def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord) -> Piece:
@@ -100,8 +121,18 @@ def _parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
 
 def _transforms(text: str, lexicon: Lexicon) -> bool:
     """Whether it begins with a word for what is to be made of a text."""
-    words = (stem(piece.value) for piece in _without(pieces(text[:_BEGINNING]), lexicon) if piece.kind == "word")
+    first = takewhile(lambda piece: piece.kind != "break", _without(pieces(text[:_BEGINNING]), lexicon))
+    words = (stem(piece.value) for piece in first if piece.kind == "word")
     return any(word in lexicon.words["transforms"] for word in islice(words, 4))
+
+
+def instructs(text: str, lexicon: Lexicon) -> bool:
+    """Whether it begins as a question or an order does."""
+    found = _without(pieces(text), lexicon)
+    words = _stems(found)
+    first = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
+    orders = lexicon.words["transforms"] | lexicon.words["makes"]
+    return _frame_at(words, first, lexicon)[0] is not None or bool(orders & set(words[first : first + 4]))
 
 
 def _only_labels(text: str, lexicon: Lexicon) -> bool:
@@ -121,6 +152,14 @@ def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
             kept.append(found[place])
             place += 1
     return kept
+
+
+def _begun(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
+    """Without the polite words in front."""
+    words, place = _stems(found), 0
+    while place < len(found) and (length := lexicon.polite.at(words, place) or (found[place].kind == "break")):
+        place += length
+    return found[place:]
 
 
 def _stems(found: list[Piece]) -> list[str]:
@@ -146,22 +185,25 @@ def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
 
 
 def _framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:
-    """The form of the question that it begins with, or has behind a comma ("X, how?").
+    """The form of the question, and the text with `ASKS` in its place.
 
-    Of several with nothing but courtesy between them the last counts: "could you let me know how long …".
+    It stands at the beginning or behind a courtesy, or behind a comma or a sentence that leads up to it. Of several
+    with nothing but courtesy between them the last counts: "could you let me know how long …".
     """
     start = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
     words = _stems(found)
-    for begin in (start, *_after_courtesy(words, start, lexicon), *_after_commas(found)):
+    leads_up = words[start : start + 1] in ([word] for word in _LEADING_UP) or words[start : start + 2] in _STATING
+    at_first = [] if leads_up else [start, *_after_courtesy(words, start, lexicon)]
+    for begin in (*at_first, *_after_breaks(found), start, *_after_courtesy(words, start, lexicon)):
         frame, end = _frame_at(words, begin, lexicon)
         while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
-            later = (_frame_at(words, place, lexicon) for place in (end, *_after_courtesy(words, end, lexicon)))
-            further = next((found for found in later if found[0] not in (None, "yes_no")), None)
+            nested = (_frame_at(words, place, lexicon) for place in (end, *_after_courtesy(words, end, lexicon)))
+            further = next((found for found in nested if found[0] not in (None, "yes_no")), None)
             if further is None:
                 break
             frame, end = further
         if frame is not None:
-            return frame, [*found[:begin], Piece("break", ";"), *found[end:]]
+            return frame, [*found[:begin], Piece("break", ASKS), *found[end:]]
     return None, found
 
 
@@ -179,7 +221,7 @@ def _after_courtesy(words: list[str], start: int, lexicon: Lexicon) -> Iterator[
         yield i + 1
 
 
-def _after_commas(found: list[Piece]) -> Iterator[int]:
+def _after_breaks(found: list[Piece]) -> Iterator[int]:
     for i, piece in enumerate(found[:-1]):
         if piece.kind == "break" and piece.value[0] in ",.;!\n\u2013\u2014-":
             yield i + 1

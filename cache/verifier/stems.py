@@ -13,6 +13,7 @@ _IRREGULAR: Final[dict[str, str]] = {form: base for base, forms in _FORMS["irreg
 _WHOLE: Final = frozenset(_FORMS["whole"])
 _VOWELS: Final = frozenset("aeiouy")
 _SHORTEST: Final = 3
+_SHORTEST_ADVERB: Final = 6
 
 
 @functools.lru_cache(8192)
@@ -22,6 +23,8 @@ def stem(word: str) -> str:
         return _IRREGULAR[word]
     if word in _WHOLE or len(word) <= _SHORTEST or not word.isascii():
         return word
+    if word.endswith("ly") and len(word) >= _SHORTEST_ADVERB:
+        word = _adjective(word)
     if word.endswith("ings"):
         return word[:-1]
     for ending in ("ing", "ed"):
@@ -34,6 +37,13 @@ def stem(word: str) -> str:
     elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     return _without_e(word)
+
+
+def _adjective(adverb: str) -> str:
+    for ending, other in (("ically", "ic"), ("ily", "y"), ("ably", "able"), ("ibly", "ible")):
+        if adverb.endswith(ending):
+            return adverb.removesuffix(ending) + other
+    return adverb.removesuffix("ly")
 
 
 def _of_a_verb(rest: str, word: str) -> str:

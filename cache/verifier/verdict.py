@@ -4,20 +4,24 @@ Unsure means no.
 """
 
 import math
+import re
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Final
 
 from cache.verifier.alignment import Pair, align
-from cache.verifier.guards import GUARDS, left_content
+from cache.verifier.guards import GUARDS, is_of_words, left_content
 from cache.verifier.lexicon import Lexicon, Phrases, load
-from cache.verifier.reading import Reading, read
+from cache.verifier.reading import Reading, instructs, read
 from cache.verifier.spelling import english
 from cache.verifier.stems import stem
 
 LONGEST_WORDS: Final = 400  # of an instruction; a longer one is compared as it stands
-COMMON_WORDS: Final = 6
+FEWEST_WORDS: Final = 2  # of material that two texts share
+MOST_WORDS: Final = 400  # of texts that are searched for it
 ENGLISH_LETTERS: Final = 0.9  # share of words without a letter that English lacks
-_ENDS: Final = frozenset(".:?!;\"')")
+_CLAUSE: Final = re.compile(r"[,.:;?!\n]+\s*")
+_ENDS: Final = frozenset(".:?!;\"')\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Verifier:
 
     def verdict(self, a: str, b: str, similarity: float) -> Verdict:
         """`similarity`: the cosine of their embeddings."""
-        short_a, short_b = without_common_material(a, b)
+        short_a, short_b = without_common_material(a, b, self._lexicon)
         had = short_a != a
         verdicts = [self._by(lexicon, short_a, short_b, similarity, has_material=had) for lexicon in self._lexicons]
         return max(verdicts, key=lambda verdict: (verdict.score, -len(verdict.guards)))
@@ -51,7 +55,7 @@ class Verifier:
     def _by(self, lexicon: Lexicon, a: str, b: str, similarity: float, *, has_material: bool) -> Verdict:
         first = read(a, b, lexicon, self._is_word, has_material=has_material)
         second = read(b, a, lexicon, self._is_word, has_material=has_material)
-        if _same_words(first, second):
+        if _same_words(first, second, lexicon):
             return Verdict((), 1.0)
         if max(len(first.words), len(second.words)) > LONGEST_WORDS:
             return Verdict(("length",), 0.0)
@@ -71,32 +75,41 @@ def _is_english(reading: Reading, lexicon: Lexicon) -> bool:
     return foreign == 0 or foreign < sum(word in lexicon.common for word in words)
 
 
-def without_common_material(a: str, b: str) -> tuple[str, str]:
-    """Both without the text that stands, the same to the letter, at the end of both or at the beginning: what they are
-    about, whatever they want done with it."""
-    one, other = a.split(), b.split()
-    end = _in_common(one[::-1], other[::-1])
-    if end >= COMMON_WORDS and _ends_before(one, end) and _ends_before(other, end):
-        return " ".join(one[:-end]), " ".join(other[:-end])
-    begin = _in_common(one, other)
-    while begin >= COMMON_WORDS and one[begin - 1][-1] not in _ENDS:
-        begin -= 1
-    if begin >= COMMON_WORDS and begin < min(len(one), len(other)):
-        return " ".join(one[begin:]), " ".join(other[begin:])
-    return a, b
+def without_common_material(a: str, b: str, lexicon: Lexicon) -> tuple[str, str]:
+    """Both without the longest text that they share to the letter, wherever it stands in each: what they are about,
+    whatever they want done with it.
+
+    It begins and ends in both where a sentence or a line does. What remains of both says what to do, and it does not.
+    """
+    one, other = _words(a), _words(b)
+    if min(len(one), len(other)) <= FEWEST_WORDS or max(len(one), len(other)) > MOST_WORDS:
+        return a, b
+    begin_a, begin_b, size = SequenceMatcher(None, one, other, autojunk=False).find_longest_match()
+    bounds = [i for i in range(size + 1) if _is_bound(one, begin_a + i) and _is_bound(other, begin_b + i)]
+    if not bounds or bounds[-1] - bounds[0] < FEWEST_WORDS:
+        return a, b
+    shared = " ".join(one[begin_a + bounds[0] : begin_a + bounds[-1]])
+    rest_a, rest_b = (
+        " ".join([*words[: begin + bounds[0]], *words[begin + bounds[-1] :]]).strip()
+        for words, begin in ((one, begin_a), (other, begin_b))
+    )
+    has_task = all(any(instructs(clause, lexicon) for clause in _CLAUSE.split(rest)) for rest in (rest_a, rest_b))
+    return (rest_a, rest_b) if has_task and not instructs(shared, lexicon) else (a, b)
 
 
-def _in_common(one: list[str], other: list[str]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
+def _words(text: str) -> list[str]:
+    """And the ends of its lines."""
+    return re.findall(r"\S+|\n", text)
 
 
-def _ends_before(words: list[str], end: int) -> bool:
-    """Whether an instruction stands before the last words, and comes to its end there."""
-    return len(words) > end and words[-end - 1][-1] in _ENDS
+def _is_bound(words: list[str], place: int) -> bool:
+    return place in (0, len(words)) or words[place - 1][-1] in _ENDS or words[place] == "\n"
 
 
-def _same_words(a: Reading, b: Reading) -> bool:
-    return a.words == b.words and a.material == b.material
+def _same_words(a: Reading, b: Reading, lexicon: Lexicon) -> bool:
+    """Slips apart, where they are none of what is asked about."""
+    same = a.words == b.words and a.material == b.material
+    return same and (a.raw == b.raw or not (is_of_words(a, lexicon) or is_of_words(b, lexicon)))
 
 
 def judge(pair: Pair, lexicon: Lexicon, similarity: float) -> float:

@@ -1,0 +1,70 @@
+"""Clauses of a text: those that say nothing go, and those that deny do it in one way. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cache.verifier.lexicon import Lexicon
+from cache.verifier.scan import Piece
+from cache.verifier.stems import stem
+
+_WITHIN: Final = 6  # words between "keep" and the "from …ing" that belongs to it
+_HINDERING: Final = frozenset(map(stem, ("keep", "stop", "prevent", "block", "hinder", "avoid")))
+_DENYING: Final = frozenset(map(stem, ("avoid", "prevent", "except", "exclude", "excluding", "lack", "lacking")))
+_HAVING: Final = frozenset(map(stem, ("contain", "have", "include", "with", "use", "need", "require")))
+_SEEING_TO: Final = (("make", "sure"), ("make", "it", "so"), ("ensur",), ("see", "to", "it"))
+_NOT: Final = Piece("word", "not")
+
+
+def without_chatter(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
+    """Without clauses of which every word belongs to a courtesy ("hope you have a great day"), where any is left."""
+    kept: list[Piece] = []
+    for clause in _clauses(found):
+        words = [piece for piece in clause if piece.kind != "break"]
+        if not words or not all(_is_chatter(piece, lexicon) for piece in words) or "?" in clause[-1].value:
+            kept += clause
+    return kept if any(piece.kind != "break" for piece in kept) else found
+
+
+def _is_chatter(piece: Piece, lexicon: Lexicon) -> bool:
+    return piece.kind == "word" and stem(piece.value) in lexicon.words["chatter"]
+
+
+def _clauses(found: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Each with the break that ends it."""
+    clause: list[Piece] = []
+    for piece in found:
+        clause.append(piece)
+        if piece.kind == "break":
+            yield clause
+            clause = []
+    if clause:
+        yield clause
+
+
+def plainly_negated(found: list[Piece]) -> list[Piece]:
+    """ "Keep it from going brown", "make sure that it does not go brown" as "it not going brown"."""
+    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    gone: set[int] = set()
+    for place, word in enumerate(words):
+        if word in _HINDERING and (origin := _origin(found, words, place)):
+            gone.add(place)
+            found = [*found[:origin], _NOT, *found[origin + 1 :]]
+        elif word in _DENYING:
+            found = [*found[:place], _NOT, *found[place + 1 :]]
+        elif word in _HAVING and words[place + 1 : place + 2] == ["no"]:
+            gone.add(place)
+        elif (length := _sees_to(words, place)) and "not" in words[place : place + length + _WITHIN]:
+            gone |= set(range(place, place + length))
+    return [piece for place, piece in enumerate(found) if place not in gone]
+
+
+def _origin(found: Sequence[Piece], words: Sequence[str], place: int) -> int:
+    """Where the "from" of "keep … from …ing" is; 0 for none."""
+    end = min(place + 2 + _WITHIN, len(words) - 1)
+    origin = next((i for i in range(place + 1, end) if words[i] == "from"), 0)
+    return origin if origin and found[origin + 1].value.endswith("ing") else 0
+
+
+def _sees_to(words: Sequence[str], place: int) -> int:
+    """How many words "make sure" and the like have there; 0 for none."""
+    return next((len(phrase) for phrase in _SEEING_TO if tuple(words[place : place + len(phrase)]) == phrase), 0)
