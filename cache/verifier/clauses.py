@@ -12,21 +12,30 @@ _HINDERING: Final = frozenset(map(stem, ("keep", "stop", "prevent", "block", "hi
 _DENYING: Final = frozenset(map(stem, ("avoid", "prevent", "except", "exclude", "excluding", "lack", "lacking")))
 _HAVING: Final = frozenset(map(stem, ("contain", "have", "include", "with", "use", "need", "require")))
 _SEEING_TO: Final = (("make", "sure"), ("make", "it", "so"), ("ensur",), ("see", "to", "it"))
+_JOINING: Final = frozenset(("but", "and", "so"))
+_ASKING: Final = frozenset(map(stem, ("help", "question", "ask", "trouble", "bother", "mind", "favor", "favour")))
 _NOT: Final = Piece("word", "not")
 
 
 def without_chatter(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
-    """Without clauses of which every word belongs to a courtesy ("hope you have a great day"), where any is left."""
+    """Without clauses of which every word belongs to a courtesy ("hope you have a great day"), where any is left, and
+    without the "but" that follows one."""
     kept: list[Piece] = []
     for clause in _clauses(found):
-        words = [piece for piece in clause if piece.kind != "break"]
-        if not words or not all(_is_chatter(piece, lexicon) for piece in words) or "?" in clause[-1].value:
-            kept += clause
+        if is_chatter(clause, lexicon):
+            continue
+        joined = not kept and clause[0].value in _JOINING and len(clause) > 1
+        kept += clause[1:] if joined else clause
     return kept if any(piece.kind != "break" for piece in kept) else found
 
 
-def _is_chatter(piece: Piece, lexicon: Lexicon) -> bool:
-    return piece.kind == "word" and stem(piece.value) in lexicon.words["chatter"]
+def is_chatter(clause: Sequence[Piece], lexicon: Lexicon) -> bool:
+    """Whether all of its words belong to a courtesy. One that asks must say that it is one."""
+    words = [stem(piece.value) for piece in clause if piece.kind != "break"]
+    if not words or any(piece.kind not in ("word", "break") for piece in clause):
+        return False
+    asks = "?" in clause[-1].value and not _ASKING & set(words)
+    return not asks and all(word in lexicon.words["chatter"] for word in words)
 
 
 def _clauses(found: Sequence[Piece]) -> Iterator[list[Piece]]:

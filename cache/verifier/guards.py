@@ -17,8 +17,8 @@ _PREFIXES: Final = frozenset(
 )  # fmt: skip
 _SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
 _SHORT: Final = frozenset(
-    ("a", "an", "the", "is", "are", "it", "of", "in", "on", "to", "for", "do", "does", "i", "my", "me", "we", "you", "how",
-     "what", "which", "can", "could", "would", "this", "that", "these", "there", "here", "'s")
+    ("a", "an", "the", "is", "are", "it", "of", "in", "on", "to", "for", "do", "does", "i", "my", "me", "we", "you",
+     "how", "what", "which", "can", "could", "would", "this", "that", "these", "there", "here", "'s")
 )  # fmt: skip
 _ONE_SIDED: Final = frozenset(("than", "more", "less", "better", "worse", "from", "to", "into", "over"))
 

@@ -58,7 +58,7 @@ def load() -> Lexicon:
         for member in group:
             groups.setdefault(_phrase(member), set()).add(number)
     frames = {_phrase(text): frame for frame, texts in grammar["frames"].items() for text in texts}
-    classes = (*_OF_FORM, "constraint", "material", "courteous", "label", "makes", "transforms", "chatter")
+    classes = (*_OF_FORM, "constraint", "material", "courteous", "label", "makes", "transforms", "chatter", "greeting")
     return Lexicon(
         groups={phrase: frozenset(numbers) for phrase, numbers in groups.items()},
         phrases=Phrases(phrase for phrase in groups if len(phrase) > 1),

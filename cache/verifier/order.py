@@ -6,7 +6,7 @@ Word order may change without a change of roles: a clause moves to the front, th
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Final
 
 from cache.verifier.reading import ASKS, Term
@@ -18,7 +18,38 @@ _DENYING: Final = frozenset(("not", "no", "without"))
 
 def same_roles(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     """`symmetric`: the question is one about things side by side ("compare …"), whatever their order."""
-    return _same(a, b, symmetric=symmetric) or _same(_asking_first(a), _asking_first(b), symmetric=symmetric)
+    forms = chain(
+        ((a, b), (_asking_first(a), _asking_first(b)), (_inverted(a), b), (a, _inverted(b))),
+        ((active, b) for active in _actives(a)),
+        ((a, active) for active in _actives(b)),
+    )
+    return any(one is not None and other is not None and _same(one, other, symmetric=symmetric) for one, other in forms)
+
+
+def _actives(terms: Sequence[Term]) -> Iterator[list[Term]]:
+    """ "a bond is bought by a bank" as "a bank buy a bond"; none where nothing is done by anyone."""
+    by = next((i for i, term in enumerate(terms) if term.sort == "weak" and term.value == "by"), None)
+    if by is None:
+        return
+    start = next((i + 1 for i in range(by - 1, -1, -1) if terms[i].sort in ("break", "join")), 0)
+    said = [i for i in range(start, by) if terms[i].sort in _SAID]
+    for bounds in (("break",), ("break", "weak", "strong")):
+        end = next((i for i in range(by + 1, len(terms)) if terms[i].sort in bounds), len(terms))
+        if len(said) > 1 and end > by + 1:
+            before, verb, behind = terms[start : said[-1]], terms[said[-1]], terms[said[-1] + 1 : by]
+            yield [*terms[:start], *terms[by + 1 : end], verb, *before, *behind, *terms[end:]]
+
+
+def _inverted(terms: Sequence[Term]) -> list[Term] | None:
+    """ "Why won't X start" as "why will X not start", where X is one term; None where nothing is denied like that."""
+    asks = next((i for i, term in enumerate(terms) if term.sort == "break" and term.value == ASKS), None)
+    if asks is None:
+        return None
+    place = next((i for i in range(asks + 1, len(terms)) if terms[i].sort != "modal"), len(terms))
+    subject = place + 1
+    if subject + 1 >= len(terms) or terms[place].sort != "negation" or terms[subject].sort != "content":
+        return None
+    return [*terms[:place], terms[subject], terms[place], *terms[subject + 1 :]]
 
 
 def _asking_first(terms: Sequence[Term]) -> list[Term]:
@@ -31,6 +62,8 @@ def _asking_first(terms: Sequence[Term]) -> list[Term]:
 def _same(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     if all(sum(term.sort == "date" for term in terms) == 1 for terms in (a, b)):  # then it has one role
         a, b = ([term for term in terms if term.sort != "date"] for terms in (a, b))
+    if _alike(a, b, symmetric=symmetric):
+        return True
     a, b = list(_listed(a)), list(_listed(b))
     forms = product((a, _denials_first(a)), (b, _denials_first(b)))
     return any(_alike(one, other, symmetric=symmetric) for one, other in forms)
@@ -95,28 +128,38 @@ def _member(terms: Sequence[Term], place: int) -> int:
     return end
 
 
-def _chunks(terms: Sequence[Term]) -> dict[str, list[tuple[str, ...]]]:
+def _chunks(terms: Sequence[Term]) -> dict[str, list[tuple[tuple[str, ...], ...]]]:
     """A text in pieces at its prepositions and commas, by the preposition that leads them ("" for none), in order.
 
     Only pieces with different prepositions may change places: "from A to B" is "to B from A", but what is asked of A
-    and B "in A … in B" is another thing in B and A. What no preposition leads is one piece, wherever it is cut.
+    and B "in A … in B" is another thing in B and A. What no preposition leads is one piece, wherever it is cut; of
+    another, the members that an "and" joins may change places.
     """
-    found: dict[str, list[tuple[str, ...]]] = {"": [()]}
-    chunk: list[str] = []
+    plain: list[str] = []
+    found: dict[str, list[tuple[tuple[str, ...], ...]]] = {}
+    members: list[list[str]] = [[]]
     lead = ""
     for term in (*terms, Term("break", "")):
-        leads = term.sort in ("strong", "weak")
-        if leads and chunk and set(chunk) == {"not"}:
+        leads = term.sort in ("strong", "weak") and term.value != "that"
+        if leads and members == [["not"]]:
             lead = term.value  # "not on Friday"
-        elif leads or term.sort == "break" or term.value == ",":
-            if chunk and not lead:
-                found[""] = [(*found[""][0], *chunk)]
-            elif chunk:
-                found.setdefault(lead, []).append(tuple(chunk))
-            lead, chunk = (term.value if leads else ""), []
+        elif leads or term.sort == "break" or term.value in (",", "that"):
+            if lead and any(members):
+                found.setdefault(lead, []).append(tuple(sorted(map(tuple, members))))
+            else:
+                plain += [word for member in members for word in member]
+            lead, members = (term.value if leads else ""), [[]]
+        elif term.surface == "without":
+            if lead and any(members):
+                found.setdefault(lead, []).append(tuple(sorted(map(tuple, members))))
+            else:
+                plain += [word for member in members for word in member]
+            lead, members = "without", [[term.value]]
+        elif term.sort == "join" and members[-1]:
+            members.append([])
         elif term.sort in _SAID:
-            chunk.append(term.value)
-    return found
+            members[-1].append(term.value)
+    return {**found, "": [(tuple(plain),)]}
 
 
 def _segments(terms: Sequence[Term]) -> Counter[tuple[str, ...]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Final, Literal
 
-from cache.verifier.clauses import plainly_negated, without_chatter
+from cache.verifier.clauses import is_chatter, plainly_negated, without_chatter
 from cache.verifier.lexicon import Lexicon, Phrase
 from cache.verifier.quantities import UNITS, spelt
 from cache.verifier.scan import Piece, pieces
@@ -30,9 +30,11 @@ _POINTING: Final = frozenset(
 )
 _LONGEST_COURTESY: Final = 10
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
+_SENTENCES: Final = re.compile(r"[^.?!\n]*[.?!\n]+\s*|[^.?!\n]+$")
 _BEGINNING: Final = 80  # characters that have an instruction's first words
 _LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
+_RELATIVE: Final = frozenset(("that", "which", "who", "whose"))
 _LEADING_UP: Final = (
     "if",
     "when",
@@ -78,7 +80,7 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
 
     `has_material`: what it is about was there too, and has been taken away.
     """
-    text = _LABEL.sub("", text.strip(), count=1)
+    text = _LABEL.sub("", _without_courtesies(text.strip(), lexicon), count=1)
     instruction, material = _parted(text, lexicon)
     others = {piece.value for piece in pieces(beside) if piece.kind == "word"}
     given = pieces(instruction)
@@ -91,6 +93,13 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     raw = tuple(piece.value for piece in without_chatter(_begun(given, lexicon), lexicon) if piece.kind != "break")
     material = "" if material is None and has_material else material
     return Reading(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), material, words, raw)
+
+
+def _without_courtesies(text: str, lexicon: Lexicon) -> str:
+    """Without whole sentences that are nothing else, where another is left."""
+    sentences = _SENTENCES.findall(text)
+    kept = [sentence for sentence in sentences if not is_chatter(pieces(sentence), lexicon)]
+    return "".join(kept).strip() if len(kept) < len(sentences) and any(map(str.strip, kept)) else text
 
 
 def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord) -> Piece:
@@ -138,14 +147,17 @@ def instructs(text: str, lexicon: Lexicon) -> bool:
 def _only_labels(text: str, lexicon: Lexicon) -> bool:
     """Whether what stands in front of a colon is no instruction: "Python 3", "Hi, quick question"."""
     words = [piece.value for piece in _without(pieces(text), lexicon) if piece.kind in ("word", "literal")]
-    return all(stem(word) in lexicon.words["label"] or stem(word) in lexicon.words["empty"] for word in words)
+    classes = [lexicon.words[name] for name in ("label", "empty", "chatter")]
+    return all(any(stem(word) in known for known in classes) for word in words)
 
 
 def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
-    """Polite words go."""
+    """Polite words go; a greeting only where a clause begins with it, and one word to somebody only in front of all."""
     words, kept, place = _stems(found), [], 0
     while place < len(found):
         length = lexicon.polite.at(words, place)
+        if length == 1 and words[place] in lexicon.words["greeting"] and kept:
+            length = 0
         if length:
             place += length
         else:
@@ -300,6 +312,8 @@ def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Term | None:
     sort = _sort(phrase, piece, lexicon)
     if sort is None:
         return None
+    if piece.value in _RELATIVE:
+        return Term("weak", "that")
     value = {"negation": "not", "modal": piece.value}.get(sort if piece.value in _NOT or sort == "modal" else "")
     surface = piece.value if len(phrase) == 1 else " ".join(phrase)
     groups = lexicon.groups.get(phrase, frozenset())
@@ -319,4 +333,6 @@ def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Sort | None:
         return "modal"
     sorts: tuple[Sort, ...] = ("negation", "quantifier", "strong", "weak")
     known: Sort = next((sort for sort in sorts if word in lexicon.words[sort]), "content")
+    if known == "content" and piece.value in _RELATIVE:
+        return "weak"
     return None if known == "content" and (word == "'s" or word in lexicon.words["empty"]) else known
