@@ -10,7 +10,8 @@ from cache.verifier.stems import stem
 _WITHIN: Final = 6  # words between "keep" and the "from …ing" that belongs to it
 _HINDERING: Final = frozenset(map(stem, ("keep", "stop", "prevent", "block", "hinder", "avoid")))
 _DENYING: Final = frozenset(map(stem, ("avoid", "prevent", "except", "exclude", "excluding", "lack", "lacking")))
-_HAVING: Final = frozenset(map(stem, ("contain", "have", "include", "with", "use", "need", "require")))
+_HAVING: Final = tuple(map(stem, ("contain", "have", "include", "with", "use", "need", "require")))
+_FAILING: Final = frozenset((stem(word), "to") for word in ("fail", "failing", "unable"))
 _SEEING_TO: Final = (("make", "sure"), ("make", "it", "so"), ("ensur",), ("see", "to", "it"))
 _JOINING: Final = frozenset(("but", "and", "so"))
 _ASKING: Final = frozenset(map(stem, ("help", "question", "ask", "trouble", "bother", "mind", "favor", "favour")))
@@ -62,6 +63,13 @@ def plainly_negated(found: list[Piece]) -> list[Piece]:
             found = [*found[:place], _NOT, *found[place + 1 :]]
         elif word in _HAVING and words[place + 1 : place + 2] == ["no"]:
             gone.add(place)
+        elif word in _HAVING[:3] and words[place - 1 : place] == ["not"]:
+            gone.add(place)  # "not containing"
+        elif tuple(words[place : place + 2]) in _FAILING:
+            found = [*found[:place], _NOT, *found[place + 1 :]]
+            gone.add(place + 1)
+        elif word == "outsid" and place + 1 < len(words) and words[place + 1]:
+            found = [*found[:place], _NOT, *found[place + 1 :]]
         elif (length := _sees_to(words, place)) and "not" in words[place : place + length + _WITHIN]:
             gone |= set(range(place, place + length))
     return [piece for place, piece in enumerate(found) if place not in gone]

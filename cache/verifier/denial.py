@@ -11,9 +11,63 @@ from cache.verifier.reading import Term
 from cache.verifier.stems import stem
 
 _LEAST_ROOT: Final = 3
-_FORMS: Final = ("ed", "able", "ible", "en", "id", "own", "old", "ead", "ent")  # of a word that says a state
-# What they undo was done: "uninstalled" is not "not installed".
-_UNDOING: Final = frozenset(("install", "subscrib", "load", "do", "follow", "publish", "archiv", "friend", "register"))
+# Whose "un" undoes what was done: "uninstalled" is not "not installed".
+_UNDOING: Final = frozenset(
+    map(
+        stem,
+        (
+            "install",
+            "subscribe",
+            "load",
+            "do",
+            "follow",
+            "publish",
+            "archive",
+            "friend",
+            "register",
+            "lock",
+            "pack",
+            "tie",
+            "zip",
+            "fold",
+            "plug",
+            "screw",
+            "wrap",
+            "freeze",
+            "mute",
+            "pin",
+            "block",
+            "check",
+            "select",
+            "hide",
+            "link",
+            "mount",
+            "veil",
+            "cover",
+            "dress",
+            "wind",
+            "roll",
+            "seal",
+            "hook",
+            "bind",
+            "ban",
+            "mark",
+            "leash",
+            "learn",
+            "furl",
+            "earth",
+        ),
+    )
+)
+# Which "in", "im", "il", "ir" or "dis" denies.
+_IN: Final = frozenset((
+    "possible", "legal", "regular", "complete", "correct", "valid", "active", "accurate", "adequate", "eligible", "edible",
+    "visible", "voluntary", "mature", "moral", "polite", "proper", "perfect", "patient", "practical", "logical", "legible",
+    "literate", "rational", "relevant", "responsible", "reversible", "secure", "sensitive", "sufficient", "consistent",
+    "dependent", "direct", "finite", "formal", "frequent", "soluble", "tolerant", "capable", "compatible", "convenient",
+    "curable", "definite", "expensive", "significant", "effective", "efficient", "elastic", "accessible", "mutable",
+    "divisible", "replaceable", "resistible", "probable", "precise", "personal", "mobile", "measurable",
+))  # fmt: skip
 
 
 def pair_denials(one: list[Term], left_one: list[int], other: list[Term], left_other: list[int]) -> None:
@@ -56,9 +110,11 @@ def _is_denial(word: str, value: str) -> bool:
     """Whether it says what "not" and a stem say."""
     if word.endswith("less"):
         root = word.removesuffix("less")
-    elif word.startswith(("un", "non")) and word.endswith(_FORMS):
-        root = word.removeprefix("un") if word.startswith("un") else word.removeprefix("non")
+    elif word.startswith("non"):
+        root = word.removeprefix("non").strip(" -")
+    elif word.startswith("un"):
+        root = word.removeprefix("un")
     else:
-        return False
-    root = stem(root.strip(" -"))
-    return len(root) >= _LEAST_ROOT and root == value and root not in _UNDOING
+        root = word[2:] if word[2:] in _IN else ""
+    root = stem(root)
+    return len(root) >= _LEAST_ROOT and root == value and not (word.startswith("un") and root in _UNDOING)

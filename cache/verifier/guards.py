@@ -1,6 +1,7 @@
 """Why a stored answer must not be given to another text. Each guard looks for one kind of difference. Pure."""
 
 from collections.abc import Callable
+from itertools import pairwise, product
 from typing import Final
 
 from cache.verifier.alignment import Pair
@@ -104,27 +105,61 @@ def constraint(pair: Pair, lexicon: Lexicon) -> bool:
 
 def modality(pair: Pair, lexicon: Lexicon) -> bool:
     return (
-        _tenses(pair.a) * _tenses(pair.b) < 0
+        (pair.a.frame == pair.b.frame == "yes_no" and _obliges(pair.a) != _obliges(pair.b))
+        or _tenses(pair.a) * _tenses(pair.b) < 0
         or bool({t.value for t in pair.left("modal")} - _TENSES)
         or any(t.value in lexicon.words["other_person"] for t in pair.left("content"))
     )
 
 
 def relation(pair: Pair, _: Lexicon) -> bool:
-    """Prepositions and the like that are in one only."""
-    return bool(pair.left("strong"))
+    """Prepositions and the like that are in one only; "stop to" is not "stop"."""
+    aims = [
+        {first for first, second in pairwise(reading.raw) if second == "to"} & _AIMING for reading in (pair.a, pair.b)
+    ]
+    return bool(pair.left("strong")) or aims[0] != aims[1]
 
 
 def question(pair: Pair, lexicon: Lexicon) -> bool:
     a, b = pair.a.frame, pair.b.frame
-    if a == b or frozenset((a, b)) in _SAME_QUESTION:
+    if (
+        a == b
+        or frozenset((a, b)) in _SAME_QUESTION
+        or _names_what_it_asks(pair.a, b)
+        or _names_what_it_asks(pair.b, a)
+    ):
         return False
     return {a, b} != {None, "howto"} or _makes(pair.a, lexicon) or _makes(pair.b, lexicon)
 
 
+_DUTIES: Final = frozenset(
+    ("must", "required", "mandatory", "obligatory", "obliged", "compulsory", "necessary", "ought")
+)
+_TO_BE_DONE: Final = frozenset(product(("have", "has", "had", "need", "needs", "needed", "got"), ("to",)))
+# Of forms of a question: words that say the same in a text without one.
+_NAMING: Final = {
+    "when": frozenset(("time", "date", "day", "year", "month", "deadline")),
+    "where": frozenset(("place", "location", "address", "whereabouts")),
+    "how_many": frozenset(("number", "count")),
+    "how_much": frozenset(("amount", "price", "cost")),
+    "how_long": frozenset(("duration",)),
+}
+
+
+def _names_what_it_asks(reading: Reading, form: str | None) -> bool:
+    """ "Best time to visit Rome" asks when."""
+    return reading.frame in (None, "what") and bool(_NAMING.get(form or "", frozenset()) & set(reading.raw))
+
+
 _PAST: Final = frozenset(("did", "was", "were", "had"))
 _PRESENT: Final = frozenset(("does", "is", "are", "do", "has", "have"))
+_AIMING: Final = frozenset(form for word in ("stop", "remember", "forget", "regret") for form in (word, f"{word}s"))
 _TENSES: Final = frozenset(("did", "was", "were"))  # which the form of a verb may say as well
+
+
+def _obliges(reading: Reading) -> bool:
+    """Whether it is about what must be."""
+    return bool(_DUTIES & set(reading.raw)) or bool(_TO_BE_DONE & set(pairwise(reading.raw)))
 
 
 def _tenses(reading: Reading) -> int:

@@ -35,6 +35,10 @@ _BEGINNING: Final = 80  # characters that have an instruction's first words
 _LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
 _RELATIVE: Final = frozenset(("that", "which", "who", "whose"))
+_DIFFERING: Final = frozenset(
+    ("difference", "differenc", "differ", "differ from", "different from", "differenc between")
+)
+_COMPARING: Final = frozenset(("from", "versus", "to"))
 _LEADING_UP: Final = (
     "if",
     "when",
@@ -92,7 +96,20 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     frame, found = _framed(found, lexicon)
     raw = tuple(piece.value for piece in without_chatter(_begun(given, lexicon), lexicon) if piece.kind != "break")
     material = "" if material is None and has_material else material
-    return Reading(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), material, words, raw)
+    frame, terms = _compared(frame, tuple(_terms(_numbered(found, lexicon), lexicon)))
+    return Reading(frame, terms, material, words, raw)
+
+
+def _compared(frame: str | None, terms: tuple[Term, ...]) -> tuple[str | None, tuple[Term, ...]]:
+    """ "How does A differ from B" and "explain the difference of A and B" in one form, without these words."""
+    told = any(term.value in _DIFFERING for term in terms)
+    if not told or frame not in (None, "what", "how_is", "explain", "define", "compare"):
+        return frame, terms
+    return "compare", tuple(
+        replace(term, sort="join", value="and") if term.value in _COMPARING else term
+        for term in terms
+        if term.value not in _DIFFERING and term.value != "between"
+    )
 
 
 def _without_courtesies(text: str, lexicon: Lexicon) -> str:
@@ -209,11 +226,14 @@ def _framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piec
     for begin in (*at_first, *_after_breaks(found), start, *_after_courtesy(words, start, lexicon)):
         frame, end = _frame_at(words, begin, lexicon)
         while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
-            nested = (_frame_at(words, place, lexicon) for place in (end, *_after_courtesy(words, end, lexicon)))
-            further = next((found for found in nested if found[0] not in (None, "yes_no")), None)
+            places = (end - 1, end, *_after_courtesy(words, end, lexicon))
+            nested = (_frame_at(words, place, lexicon) for place in places)
+            further = next((f for f in nested if f[0] not in (None, "yes_no") and f[1] > end), None)
             if further is None:
                 break
             frame, end = further
+        if frame == "how_is" and all(piece.kind == "break" for piece in found[end:]):
+            frame = "howto"  # "X, how?"
         if frame is not None:
             return frame, [*found[:begin], Piece("break", ASKS), *found[end:]]
     return None, found
