@@ -39,6 +39,7 @@ class Lexicon:
     opposites: frozenset[frozenset[Phrase]]
     siblings: frozenset[frozenset[Phrase]]
     polite: Phrases
+    pointers: Phrases  # at a text that comes with the request
     frames: dict[Phrase, str]
     frame_phrases: Phrases
     words: dict[str, frozenset[str]]  # stems, by what they do
@@ -61,7 +62,21 @@ def load() -> Lexicon:
             if phrase[0] == "be" and len(phrase) > 1:
                 groups.setdefault(phrase[1:], set()).add(number)
     frames = {_phrase(text): frame for frame, texts in grammar["frames"].items() for text in texts}
-    classes = (*_OF_FORM, "constraint", "material", "courteous", "label", "makes", "transforms", "chatter", "greeting")
+    classes = (
+        *_OF_FORM,
+        "constraint",
+        "material",
+        "courteous",
+        "label",
+        "makes",
+        "transforms",
+        "chatter",
+        "greeting",
+        "getting",
+        "faults",
+        "mending",
+        "sorts",
+    )
     return Lexicon(
         groups={phrase: frozenset(numbers) for phrase, numbers in groups.items()},
         phrases=Phrases(phrase for phrase in groups if len(phrase) > 1),
@@ -69,6 +84,7 @@ def load() -> Lexicon:
         opposites=_pairs(_read("antonyms.toml")["opposite"]),
         siblings=_pairs(_read("related.toml")["different"]),
         polite=Phrases(map(_phrase, grammar["polite"])),
+        pointers=Phrases(map(_phrase, grammar["pointers"])),
         frames=frames,
         frame_phrases=Phrases(frames),
         common=frozenset(

@@ -12,6 +12,7 @@ from cache.verifier.quantities import UNITS, spelt
 from cache.verifier.scan import Piece, pieces
 from cache.verifier.spelling import IsWord, corrected, is_mistyped
 from cache.verifier.stems import stem
+from cache.verifier.tasks import plainly_told
 
 Sort = Literal[
     "content", "number", "date", "literal", "negation", "quantifier", "modal", "strong", "weak", "join", "break"
@@ -93,10 +94,14 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     found = plainly_negated(without_chatter(_without(found, lexicon), lexicon))
     if has_material or material is not None:
         found = _without_pointers(found, lexicon)
+    if has_material:
+        found = plainly_told(found, lexicon)
     frame, found = _framed(found, lexicon)
     raw = tuple(piece.value for piece in without_chatter(_begun(given, lexicon), lexicon) if piece.kind != "break")
     material = "" if material is None and has_material else material
     frame, terms = _compared(frame, tuple(_terms(_numbered(found, lexicon), lexicon)))
+    if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
+        frame = "what"  # "Is it A or B?"
     return Reading(frame, terms, material, words, raw)
 
 

@@ -21,6 +21,7 @@ FEWEST_WORDS: Final = 2  # of material that two texts share
 MOST_WORDS: Final = 400  # of texts that are searched for it
 ENGLISH_LETTERS: Final = 0.9  # share of words without a letter that English lacks
 _CLAUSE: Final = re.compile(r"[,.:;?!\n]+\s*")
+_BEGINS: Final = frozenset("\"'`\n")
 _ENDS: Final = frozenset(".:?!;\"')\n")
 
 
@@ -103,7 +104,7 @@ def _words(text: str) -> list[str]:
 
 
 def _is_bound(words: list[str], place: int) -> bool:
-    return place in (0, len(words)) or words[place - 1][-1] in _ENDS or words[place] == "\n"
+    return place in (0, len(words)) or words[place - 1][-1] in _ENDS or words[place][0] in _BEGINS
 
 
 def _same_words(a: Reading, b: Reading, lexicon: Lexicon) -> bool:
