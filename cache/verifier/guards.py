@@ -61,7 +61,8 @@ def entity(pair: Pair, _: Lexicon) -> bool:
 
 
 def roles(pair: Pair, _: Lexicon) -> bool:
-    if ("by" in pair.a.words) != ("by" in pair.b.words) and _values_in_order(pair):
+    by = [any(term.value == "by" for term in reading.of("weak")) for reading in (pair.a, pair.b)]
+    if by[0] != by[1] and _values_in_order(pair):
         return True  # "A replaced B", "A was replaced by B"
     symmetric = all(reading.frame == "compare" or _is_symmetric(reading) for reading in (pair.a, pair.b))
     return not same_roles(pair.kept_a, pair.kept_b, symmetric=symmetric)

@@ -87,6 +87,8 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     """
     text = _LABEL.sub("", _without_courtesies(text.strip(), lexicon), count=1)
     instruction, material = _parted(text, lexicon)
+    if has_material and material is not None and instructs(material, lexicon):
+        instruction, material = text, None  # "Answer yes or no: is the text above right?"
     others = {piece.value for piece in pieces(beside) if piece.kind == "word"}
     given = pieces(instruction)
     found = [_spelt_out(piece, others, lexicon, is_word) for piece in given]
@@ -162,7 +164,7 @@ def instructs(text: str, lexicon: Lexicon) -> bool:
     found = _without(pieces(text), lexicon)
     words = _stems(found)
     first = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
-    orders = lexicon.words["transforms"] | lexicon.words["makes"]
+    orders = lexicon.words["transforms"] | lexicon.words["makes"] | lexicon.words["getting"]
     return _frame_at(words, first, lexicon)[0] is not None or bool(orders & set(words[first : first + 4]))
 
 

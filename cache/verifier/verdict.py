@@ -21,6 +21,7 @@ FEWEST_WORDS: Final = 2  # of material that two texts share
 MOST_WORDS: Final = 400  # of texts that are searched for it
 ENGLISH_LETTERS: Final = 0.9  # share of words without a letter that English lacks
 _CLAUSE: Final = re.compile(r"[,.:;?!\n]+\s*")
+_POINTING: Final = re.compile(r"\b(?:this|these|following|below|above)\b", re.IGNORECASE)
 _BEGINS: Final = frozenset("\"'`\n")
 _ENDS: Final = frozenset(".:?!;\"')\n")
 
@@ -94,8 +95,9 @@ def without_common_material(a: str, b: str, lexicon: Lexicon) -> tuple[str, str]
         " ".join([*words[: begin + bounds[0]], *words[begin + bounds[-1] :]]).strip()
         for words, begin in ((one, begin_a), (other, begin_b))
     )
-    has_task = all(any(instructs(clause, lexicon) for clause in _CLAUSE.split(rest)) for rest in (rest_a, rest_b))
-    return (rest_a, rest_b) if has_task and not instructs(shared, lexicon) else (a, b)
+    points = all(_POINTING.search(rest) for rest in (rest_a, rest_b))
+    tells = all(any(instructs(clause, lexicon) for clause in _CLAUSE.split(rest)) for rest in (rest_a, rest_b))
+    return (rest_a, rest_b) if points or (tells and not instructs(shared, lexicon)) else (a, b)
 
 
 def _words(text: str) -> list[str]:
