@@ -67,14 +67,29 @@ def _pair_initials(short: Sequence[Term], left_short: list[int], full: list[Term
         letters = short[i].surface
         if short[i].sort != "content" or not 2 <= len(letters) <= 6 or not letters.isalpha():
             continue
-        for begin in range(len(left_full) - len(letters) + 1):
-            run = left_full[begin : begin + len(letters)]
-            words = [full[j] for j in run]
-            together = all(full[j].sort == "weak" for j in range(run[0], run[-1]) if j not in run)
-            if together and [word.surface[:1] for word in words] == list(letters):
+        for begin in left_full:
+            run = _initialled(full, begin, letters)
+            if run and all(j in left_full or full[j].sort == "weak" for j in run):
                 left_short.remove(i)
                 for j in run:
-                    left_full.remove(j)
+                    if j in left_full:
+                        left_full.remove(j)
                     full[j] = replace(full[j], sort="weak", value="")
                 full[run[0]] = replace(short[i])
                 break
+
+
+def _initialled(terms: Sequence[Term], begin: int, letters: str) -> list[int]:
+    """The places of a run of words with these initials that begins there, prepositions with or without theirs; else
+    none."""
+    run = [begin]
+    if terms[begin].surface[:1] != letters[0]:
+        return []
+    for place in range(begin + 1, len(terms)):
+        if len(run) == len(letters):
+            break
+        if terms[place].surface[:1] == letters[len(run)]:
+            run.append(place)
+        elif terms[place].sort != "weak":
+            break
+    return run if len(run) == len(letters) else []

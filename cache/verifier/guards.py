@@ -122,7 +122,7 @@ def relation(pair: Pair, _: Lexicon) -> bool:
 
 
 def question(pair: Pair, lexicon: Lexicon) -> bool:
-    a, b = pair.a.frame, pair.b.frame
+    a, b = (_wished(reading, other, lexicon) for reading, other in ((pair.a, pair.b), (pair.b, pair.a)))
     if (
         a == b
         or frozenset((a, b)) in _SAME_QUESTION
@@ -145,6 +145,15 @@ _NAMING: Final = {
     "how_much": frozenset(("amount", "price", "cost")),
     "how_long": frozenset(("duration",)),
 }
+
+
+def _wished(reading: Reading, other: Reading, lexicon: Lexicon) -> str | None:
+    """ "I need to do it" asks how to do it where the other text does, unless it may want something made."""
+    if reading.frame != "wish":
+        return reading.frame
+    first = next(iter(reading.of("content")), None)
+    composes = first is not None and first.value in lexicon.words["composes"]
+    return "howto" if other.frame == "howto" and not composes else "what"
 
 
 def _names_what_it_asks(reading: Reading, form: str | None) -> bool:

@@ -72,6 +72,7 @@ def load() -> Lexicon:
         "transforms",
         "chatter",
         "greeting",
+        "composes",
         "getting",
         "faults",
         "mending",

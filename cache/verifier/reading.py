@@ -32,6 +32,7 @@ _POINTING: Final = frozenset(
 _LONGEST_COURTESY: Final = 10
 _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
 _SENTENCES: Final = re.compile(r"[^.?!\n]*[.?!\n]+\s*|[^.?!\n]+$")
+_IF_SO: Final = re.compile(r"[,.;?!]?\s*(?:(?:and )?if so,? how|,? and how)\s*\?$", re.IGNORECASE)
 _BEGINNING: Final = 80  # characters that have an instruction's first words
 _LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
@@ -121,6 +122,7 @@ def _compared(frame: str | None, terms: tuple[Term, ...]) -> tuple[str | None, t
 
 def _without_courtesies(text: str, lexicon: Lexicon) -> str:
     """Without whole sentences that are nothing else, where another is left."""
+    text = _IF_SO.sub("?", text)
     sentences = _SENTENCES.findall(text)
     kept = [sentence for sentence in sentences if not is_chatter(pieces(sentence), lexicon)]
     return "".join(kept).strip() if len(kept) < len(sentences) and any(map(str.strip, kept)) else text
@@ -264,6 +266,8 @@ def _after_breaks(found: list[Piece]) -> Iterator[int]:
     for i, piece in enumerate(found[:-1]):
         if piece.kind == "break" and piece.value[0] in ",.;!\n\u2013\u2014-":
             yield i + 1
+            if i + 2 < len(found) and found[i + 2].value in ("what", "which", "whom", "whose"):
+                yield i + 2  # "…, at what temperature"
 
 
 def _numbered(found: list[Piece], lexicon: Lexicon) -> list[Piece]:

@@ -140,6 +140,7 @@ _QUOTES: Final = str.maketrans(
     }
 )
 _US: Final = re.compile(r"\bU\.?S\.?(?=[\s?!,')]|\.?$)")  # in capitals: else it is the pronoun
+_INITIAL: Final = re.compile(r"\b([A-Z])\.(?= ?[A-Z])")  # of a name
 _PAIR: Final = 2
 _OF_TWO: Final = frozenset(
     ("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh",
@@ -151,7 +152,7 @@ _POSSESSIVE: Final = re.compile(r"'s?$")
 def pieces(text: str) -> list[Piece]:
     """Of a whole text, in order."""
     text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
-    text = _US.sub("USA", text)
+    text = _INITIAL.sub(r"\1", _US.sub("USA", text))
     for pattern, meant in _SPELLINGS:
         text = pattern.sub(meant, text)
     found: list[Piece] = []
@@ -189,6 +190,8 @@ def _literal(name: str, said: str) -> str:
     if name in ("tick", "quote"):
         mark = said[0] if "$" in said or "\\" in said else "`"  # to a shell they are not alike
         return mark + " ".join(said[1:-1].split()).rstrip(".,;")
+    if name == "operator" and said[0].isalpha():
+        return said.upper()  # "C#"
     return said.strip().rstrip("/") if name == "url" else said.strip()
 
 
