@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cache.verifier.denial import pair_denials
-from cache.verifier.reading import Reading, Sort, Term
+from cache.verifier.reading import Reading
+from cache.verifier.term import Sort, Term
 
 
 @dataclass(frozen=True, slots=True)

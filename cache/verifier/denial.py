@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from cache.verifier.reading import Term
 from cache.verifier.stems import stem
+from cache.verifier.term import Term
 
 _LEAST_ROOT: Final = 3
 # Whose "un" undoes what was done: "uninstalled" is not "not installed".
@@ -60,14 +60,15 @@ _UNDOING: Final = frozenset(
     )
 )
 # Which "in", "im", "il", "ir" or "dis" denies.
-_IN: Final = frozenset((
-    "possible", "legal", "regular", "complete", "correct", "valid", "active", "accurate", "adequate", "eligible", "edible",
-    "visible", "voluntary", "mature", "moral", "polite", "proper", "perfect", "patient", "practical", "logical", "legible",
-    "literate", "rational", "relevant", "responsible", "reversible", "secure", "sensitive", "sufficient", "consistent",
-    "dependent", "direct", "finite", "formal", "frequent", "soluble", "tolerant", "capable", "compatible", "convenient",
-    "curable", "definite", "expensive", "significant", "effective", "efficient", "elastic", "accessible", "mutable",
-    "divisible", "replaceable", "resistible", "probable", "precise", "personal", "mobile", "measurable",
-))  # fmt: skip
+_IN: Final = frozenset(
+    ("possible", "legal", "regular", "complete", "correct", "valid", "active", "accurate", "adequate", "eligible",
+     "edible", "visible", "voluntary", "mature", "moral", "polite", "proper", "perfect", "patient", "practical",
+     "logical", "legible", "literate", "rational", "relevant", "responsible", "reversible", "secure", "sensitive",
+     "sufficient", "consistent", "dependent", "direct", "finite", "formal", "frequent", "soluble", "tolerant",
+     "capable", "compatible", "convenient", "curable", "definite", "expensive", "significant", "effective",
+     "efficient", "elastic", "accessible", "mutable", "divisible", "replaceable", "resistible", "probable",
+     "precise", "personal", "mobile", "measurable")
+)  # fmt: skip
 
 
 def pair_denials(one: list[Term], left_one: list[int], other: list[Term], left_other: list[int]) -> None:

@@ -7,7 +7,8 @@ from typing import Final
 from cache.verifier.alignment import Pair
 from cache.verifier.lexicon import Lexicon
 from cache.verifier.order import same_roles
-from cache.verifier.reading import Reading, Term
+from cache.verifier.reading import Reading
+from cache.verifier.term import Term
 
 Guard = Callable[[Pair, Lexicon], bool]
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from typing import Final
 
-from cache.verifier.reading import ASKS, Term
+from cache.verifier.forms import ASKS
+from cache.verifier.term import Term
 
 _SAID: Final = frozenset(("content", "number", "date", "literal", "negation", "quantifier"))
 _LISTED: Final = _SAID - {"negation"}

@@ -3,70 +3,26 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
-from typing import Final, Literal
+from typing import Final
 
-from cache.verifier.clauses import is_chatter, plainly_negated, without_chatter
+from cache.verifier.clauses import plainly_negated, without_chatter
+from cache.verifier.courtesy import begun, without_courtesies, without_polite
+from cache.verifier.forms import framed, settled
 from cache.verifier.lexicon import Lexicon, Phrase
+from cache.verifier.material import instructs, parted, without_pointers
 from cache.verifier.quantities import UNITS, spelt
-from cache.verifier.scan import Piece, pieces
+from cache.verifier.scan import Piece, pieces, stems_of
 from cache.verifier.spelling import IsWord, corrected, is_mistyped
-from cache.verifier.stems import stem
 from cache.verifier.tasks import plainly_told
+from cache.verifier.term import Sort, Term
 
-Sort = Literal[
-    "content", "number", "date", "literal", "negation", "quantifier", "modal", "strong", "weak", "join", "break"
-]
-
-ASKS: Final = "asks"  # stands in a text where a question's form stood
-MATERIAL_WORDS: Final = 2
 _LABEL: Final = re.compile(
     r"^\s*(?:task|question|instruction|instructions|query|q|user|request|prompt|ask|todo|input|goal|message)\s*[:>-]\s*(?=\S)",
     re.IGNORECASE,
 )
-_MATERIAL: Final = re.compile(r":[ \t]+(?=\S)|:?[ \t]*\n\s*(?=\S)")
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
-_POINTING: Final = frozenset(
-    ("this", "the", "these", "those", "that", "following", "below", "above", "attached", "given", "provided", "my")
-)
-_LONGEST_COURTESY: Final = 10
-_SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
-_SENTENCES: Final = re.compile(r"[^.?!\n]*[.?!\n]+\s*|[^.?!\n]+$")
-_IF_SO: Final = re.compile(r"[,.;?!]?\s*(?:(?:and )?if so,? how|,? and how)\s*\?$", re.IGNORECASE)
-_BEGINNING: Final = 80  # characters that have an instruction's first words
-_LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
-_MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
 _RELATIVE: Final = frozenset(("that", "which", "who", "whose"))
-_DIFFERING: Final = frozenset(
-    ("difference", "differenc", "differ", "differ from", "different from", "differenc between")
-)
-_COMPARING: Final = frozenset(("from", "versus", "to"))
-_LEADING_UP: Final = (
-    "if",
-    "when",
-    "while",
-    "since",
-    "because",
-    "given",
-    "assuming",
-    "after",
-    "before",
-    "once",
-    "to",
-    "as",
-)
-_STATING: Final = (["i", "have"], ["we", "have"], ["i", "am"], ["we", "are"], ["i", "do"], ["i", "be"], ["we", "be"])
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    sort: Sort
-    value: str
-    groups: frozenset[int] = frozenset()  # of the lexicon: with whom it shares a meaning
-    phrase: Phrase = ()
-    surface: str = ""  # as it was written, in lower case
-    is_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,46 +42,26 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
 
     `has_material`: what it is about was there too, and has been taken away.
     """
-    text = _LABEL.sub("", _without_courtesies(text.strip(), lexicon), count=1)
-    instruction, material = _parted(text, lexicon)
+    text = _LABEL.sub("", without_courtesies(text.strip(), lexicon), count=1)
+    instruction, material = parted(text, lexicon)
     if has_material and material is not None and instructs(material, lexicon):
         instruction, material = text, None  # "Answer yes or no: is the text above right?"
     others = {piece.value for piece in pieces(beside) if piece.kind == "word"}
     given = pieces(instruction)
     found = [_spelt_out(piece, others, lexicon, is_word) for piece in given]
     words = tuple(piece.value for piece in found if piece.kind != "break")
-    found = plainly_negated(without_chatter(_without(found, lexicon), lexicon))
+    found = plainly_negated(without_chatter(without_polite(found, lexicon), lexicon))
     if has_material or material is not None:
-        found = _without_pointers(found, lexicon)
+        found = without_pointers(found, lexicon)
     if has_material:
         found = plainly_told(found, lexicon)
-    frame, found = _framed(found, lexicon)
-    raw = tuple(piece.value for piece in without_chatter(_begun(given, lexicon), lexicon) if piece.kind != "break")
+    frame, found = framed(found, lexicon)
+    raw = tuple(piece.value for piece in without_chatter(begun(given, lexicon), lexicon) if piece.kind != "break")
     material = "" if material is None and has_material else material
-    frame, terms = _compared(frame, tuple(_terms(_numbered(found, lexicon), lexicon)))
+    frame, terms = settled(frame, tuple(_terms(_numbered(found, lexicon), lexicon)))
     if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
         frame = "what"  # "Is it A or B?"
     return Reading(frame, terms, material, words, raw)
-
-
-def _compared(frame: str | None, terms: tuple[Term, ...]) -> tuple[str | None, tuple[Term, ...]]:
-    """ "How does A differ from B" and "explain the difference of A and B" in one form, without these words."""
-    told = any(term.value in _DIFFERING for term in terms)
-    if not told or frame not in (None, "what", "how_is", "explain", "define", "compare"):
-        return frame, terms
-    return "compare", tuple(
-        replace(term, sort="join", value="and") if term.value in _COMPARING else term
-        for term in terms
-        if term.value not in _DIFFERING and term.value != "between"
-    )
-
-
-def _without_courtesies(text: str, lexicon: Lexicon) -> str:
-    """Without whole sentences that are nothing else, where another is left."""
-    text = _IF_SO.sub("?", text)
-    sentences = _SENTENCES.findall(text)
-    kept = [sentence for sentence in sentences if not is_chatter(pieces(sentence), lexicon)]
-    return "".join(kept).strip() if len(kept) < len(sentences) and any(map(str.strip, kept)) else text
 
 
 def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord) -> Piece:
@@ -140,139 +76,10 @@ def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord
     return piece if meant is None else replace(piece, value=meant)
 
 
-def _parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
-    """The instruction, and the material that it is about: behind a colon or a line's end."""
-    places = islice(_MATERIAL.finditer(text), _MOST_LABELS + 1)
-    match = next((m for m in places if not _only_labels(text[: m.start()], lexicon)), None)
-    if match is None and _transforms(text, lexicon):
-        match = _SENTENCE.search(text)
-    if match is None or len(text[match.end() :].split()) < MATERIAL_WORDS:
-        return text, None
-    material = " ".join(text[match.end() :].split())
-    if len(material) > 1 and material[0] == material[-1] and material[0] in "\"'`":
-        material = material[1:-1]
-    return text[: match.start()], material.strip(" .")
-
-
-def _transforms(text: str, lexicon: Lexicon) -> bool:
-    """Whether it begins with a word for what is to be made of a text."""
-    first = takewhile(lambda piece: piece.kind != "break", _without(pieces(text[:_BEGINNING]), lexicon))
-    words = (stem(piece.value) for piece in first if piece.kind == "word")
-    return any(word in lexicon.words["transforms"] for word in islice(words, 4))
-
-
-def instructs(text: str, lexicon: Lexicon) -> bool:
-    """Whether it begins as a question or an order does."""
-    found = _without(pieces(text), lexicon)
-    words = _stems(found)
-    first = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
-    orders = lexicon.words["transforms"] | lexicon.words["makes"] | lexicon.words["getting"]
-    return _frame_at(words, first, lexicon)[0] is not None or bool(orders & set(words[first : first + 4]))
-
-
-def _only_labels(text: str, lexicon: Lexicon) -> bool:
-    """Whether what stands in front of a colon is no instruction: "Python 3", "Hi, quick question"."""
-    words = [piece.value for piece in _without(pieces(text), lexicon) if piece.kind in ("word", "literal")]
-    classes = [lexicon.words[name] for name in ("label", "empty", "chatter")]
-    return all(any(stem(word) in known for known in classes) for word in words)
-
-
-def _without(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
-    """Polite words go; a greeting only where a clause begins with it, and one word to somebody only in front of all."""
-    words, kept, place = _stems(found), [], 0
-    while place < len(found):
-        length = lexicon.polite.at(words, place)
-        if length == 1 and words[place] in lexicon.words["greeting"] and kept:
-            length = 0
-        if length:
-            place += length
-        else:
-            kept.append(found[place])
-            place += 1
-    return kept
-
-
-def _begun(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
-    """Without the polite words in front."""
-    words, place = _stems(found), 0
-    while place < len(found) and (length := lexicon.polite.at(words, place) or (found[place].kind == "break")):
-        place += length
-    return found[place:]
-
-
-def _stems(found: list[Piece]) -> list[str]:
-    """Of words; "" for all else."""
-    return [stem(piece.value) if piece.kind == "word" else "" for piece in found]
-
-
-def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
-    """Without what only points at the material: "from the text below", "this SQL query"."""
-    kept: list[Piece] = []
-    for piece in found:
-        word = stem(piece.value) if piece.kind == "word" else ""
-        points = bool(kept) and kept[-1].kind == "word" and kept[-1].value in _POINTING
-        if points and word in lexicon.words["label"]:
-            continue
-        if points and word in lexicon.words["material"]:
-            kept.pop()
-            if kept and kept[-1].value in _LEADING_TO:
-                kept.pop()
-            continue
-        kept.append(piece)
-    return kept
-
-
-def _framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:
-    """The form of the question, and the text with `ASKS` in its place.
-
-    It stands at the beginning or behind a courtesy, or behind a comma or a sentence that leads up to it. Of several
-    with nothing but courtesy between them the last counts: "could you let me know how long …".
-    """
-    start = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
-    words = _stems(found)
-    leads_up = words[start : start + 1] in ([word] for word in _LEADING_UP) or words[start : start + 2] in _STATING
-    at_first = [] if leads_up else [start, *_after_courtesy(words, start, lexicon)]
-    for begin in (*at_first, *_after_breaks(found), start, *_after_courtesy(words, start, lexicon)):
-        frame, end = _frame_at(words, begin, lexicon)
-        while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
-            places = (end - 1, end, *_after_courtesy(words, end, lexicon))
-            nested = (_frame_at(words, place, lexicon) for place in places)
-            further = next((f for f in nested if f[0] not in (None, "yes_no") and f[1] > end), None)
-            if further is None:
-                break
-            frame, end = further
-        if frame == "how_is" and all(piece.kind == "break" for piece in found[end:]):
-            frame = "howto"  # "X, how?"
-        if frame is not None:
-            return frame, [*found[:begin], Piece("break", ASKS), *found[end:]]
-    return None, found
-
-
-def _frame_at(words: list[str], place: int, lexicon: Lexicon) -> tuple[str | None, int]:
-    """The form that begins at a place, and where it ends."""
-    length = lexicon.frame_phrases.at(words, place)
-    return (lexicon.frames[tuple(words[place : place + length])] if length else None), place + length
-
-
-def _after_courtesy(words: list[str], start: int, lexicon: Lexicon) -> Iterator[int]:
-    """Places with nothing but courtesy in front of them."""
-    for i in range(start, min(start + _LONGEST_COURTESY, len(words) - 1)):
-        if not any(words[i] in lexicon.words[name] for name in ("courteous", "empty", "modal", "weak")) and words[i]:
-            return
-        yield i + 1
-
-
-def _after_breaks(found: list[Piece]) -> Iterator[int]:
-    for i, piece in enumerate(found[:-1]):
-        if piece.kind == "break" and piece.value[0] in ",.;!\n\u2013\u2014-":
-            yield i + 1
-            if i + 2 < len(found) and found[i + 2].value in ("what", "which", "whom", "whose"):
-                yield i + 2  # "…, at what temperature"
-
-
 def _numbered(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     """Numbers in words become numbers, but not in phrases such as "two-factor authentication"."""
-    stems, made, place = _stems(found), [], 0
+    stems, place = stems_of(found), 0
+    made: list[Piece] = []
     while place < len(found):
         if length := lexicon.phrases.at(stems, place):
             made += found[place : place + length]
@@ -306,7 +113,7 @@ def _counts(found: list[Piece], place: int) -> bool:
 
 
 def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
-    stems = _stems(found)
+    stems = stems_of(found)
     taken: set[int] = set()
     for place, piece in enumerate(found):
         if place in taken:

@@ -5,11 +5,12 @@ A literal is what must be the same to the letter: quoted text, code, paths, iden
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from cache.verifier.quantities import clock_value, date_value, number_value
+from cache.verifier.stems import stem
 
 Kind = Literal["word", "number", "date", "literal", "break"]
 
@@ -216,3 +217,8 @@ def _words(said: str, *, begins: bool) -> Iterator[Piece]:
             yield Piece("word", part.lower(), is_name)
     if owner and owner.group() == "'s":
         yield Piece("word", "'s")
+
+
+def stems_of(found: Sequence[Piece]) -> list[str]:
+    """Of words; "" for all else."""
+    return [stem(piece.value) if piece.kind == "word" else "" for piece in found]

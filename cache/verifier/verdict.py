@@ -12,7 +12,8 @@ from typing import Final
 from cache.verifier.alignment import Pair, align
 from cache.verifier.guards import GUARDS, is_of_words, left_content
 from cache.verifier.lexicon import Lexicon, Phrases, load
-from cache.verifier.reading import Reading, instructs, read
+from cache.verifier.material import instructs
+from cache.verifier.reading import Reading, read
 from cache.verifier.spelling import english
 from cache.verifier.stems import stem
 

@@ -1,0 +1,80 @@
+"""The form of a question: "how do I", "what is the difference between", "is it". Pure."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from cache.verifier.lexicon import Lexicon
+from cache.verifier.scan import Piece, stems_of
+from cache.verifier.term import Term
+
+ASKS: Final = "asks"  # stands in a text where a question's form stood
+_LONGEST_COURTESY: Final = 10
+_DIFFERING: Final = frozenset(
+    ("difference", "differenc", "differ", "differ from", "different from", "differenc between")
+)
+_COMPARING: Final = frozenset(("from", "versus", "to"))
+_LEADING_UP: Final = frozenset(
+    ("if", "when", "while", "since", "because", "given", "assuming", "after", "before", "once", "to", "as")
+)  # fmt: skip
+_STATING: Final = (["i", "have"], ["we", "have"], ["i", "be"], ["we", "be"], ["i", "do"])
+
+
+def framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:
+    """The form of the question, and the text with `ASKS` in its place.
+
+    It stands at the beginning or behind a courtesy, or behind a comma or a sentence that leads up to it. Of several
+    with nothing but courtesy between them the last counts: "could you let me know how long …".
+    """
+    start = next((i for i, piece in enumerate(found) if piece.kind != "break"), len(found))
+    words = stems_of(found)
+    leads_up = bool(_LEADING_UP & set(words[start : start + 1])) or words[start : start + 2] in _STATING
+    at_first = [] if leads_up else [start, *_after_courtesy(words, start, lexicon)]
+    for begin in (*at_first, *_after_breaks(found), start, *_after_courtesy(words, start, lexicon)):
+        frame, end = form_at(words, begin, lexicon)
+        while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
+            places = (end - 1, end, *_after_courtesy(words, end, lexicon))
+            nested = (form_at(words, place, lexicon) for place in places)
+            further = next((f for f in nested if f[0] not in (None, "yes_no") and f[1] > end), None)
+            if further is None:
+                break
+            frame, end = further
+        if frame == "how_is" and all(piece.kind == "break" for piece in found[end:]):
+            frame = "howto"  # "X, how?"
+        if frame is not None:
+            return frame, [*found[:begin], Piece("break", ASKS), *found[end:]]
+    return None, found
+
+
+def form_at(words: list[str], place: int, lexicon: Lexicon) -> tuple[str | None, int]:
+    """The form that begins at a place, and where it ends."""
+    length = lexicon.frame_phrases.at(words, place)
+    return (lexicon.frames[tuple(words[place : place + length])] if length else None), place + length
+
+
+def _after_courtesy(words: list[str], start: int, lexicon: Lexicon) -> Iterator[int]:
+    """Places with nothing but courtesy in front of them."""
+    for i in range(start, min(start + _LONGEST_COURTESY, len(words) - 1)):
+        if not any(words[i] in lexicon.words[name] for name in ("courteous", "empty", "modal", "weak")) and words[i]:
+            return
+        yield i + 1
+
+
+def _after_breaks(found: list[Piece]) -> Iterator[int]:
+    for i, piece in enumerate(found[:-1]):
+        if piece.kind == "break" and piece.value[0] in ",.;!\n\u2013\u2014-":
+            yield i + 1
+            if i + 2 < len(found) and found[i + 2].value in ("what", "which", "whom", "whose"):
+                yield i + 2  # "…, at what temperature"
+
+
+def settled(frame: str | None, terms: tuple[Term, ...]) -> tuple[str | None, tuple[Term, ...]]:
+    """ "How does A differ from B" and "explain the difference of A and B" in one form, without these words."""
+    told = any(term.value in _DIFFERING for term in terms)
+    if not told or frame not in (None, "what", "how_is", "explain", "define", "compare"):
+        return frame, terms
+    return "compare", tuple(
+        replace(term, sort="join", value="and") if term.value in _COMPARING else term
+        for term in terms
+        if term.value not in _DIFFERING and term.value != "between"
+    )
