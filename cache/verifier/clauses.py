@@ -68,6 +68,8 @@ def plainly_negated(found: list[Piece]) -> list[Piece]:
         elif tuple(words[place : place + 2]) in _FAILING:
             found = [*found[:place], _NOT, *found[place + 1 :]]
             gone.add(place + 1)
+        elif word == "allow" and words[place + 1 : place + 2] == ["to"] and words[0] == "be":
+            gone |= {place, place + 1}  # "Am I allowed to …"
         elif word == "outsid" and place + 1 < len(words) and words[place + 1]:
             found = [*found[:place], _NOT, *found[place + 1 :]]
         elif (length := _sees_to(words, place)) and "not" in words[place : place + length + _WITHIN]:

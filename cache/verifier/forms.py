@@ -1,6 +1,6 @@
 """The form of a question: "how do I", "what is the difference between", "is it". Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,9 @@ _LONGEST_COURTESY: Final = 10
 _DIFFERING: Final = frozenset(
     ("difference", "differenc", "differ", "differ from", "different from", "differenc between")
 )
+_COMPARABLE: Final = (None, "what", "how_is", "explain", "define", "compare")
 _COMPARING: Final = frozenset(("from", "versus", "to"))
+_ASKING_LAST: Final = frozenset(("what", "which", "how", "who", "whom", "when", "where"))
 _LEADING_UP: Final = frozenset(
     ("if", "when", "while", "since", "because", "given", "assuming", "after", "before", "once", "to", "as")
 )  # fmt: skip
@@ -43,6 +45,16 @@ def framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece
             frame = "howto"  # "X, how?"
         if frame is not None:
             return frame, [*found[:begin], Piece("break", ASKS), *found[end:]]
+    return _asked_last(found, words, lexicon)
+
+
+def _asked_last(found: list[Piece], words: list[str], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:
+    """ "The module requires which version?"."""
+    if found and "?" in found[-1].value:
+        for place in range(1, len(found) - 1):
+            frame, end = form_at(words, place, lexicon)
+            if frame is not None and found[place].value in _ASKING_LAST:
+                return frame, [*found[:place], Piece("break", ASKS), *found[end:]]
     return None, found
 
 
@@ -68,13 +80,33 @@ def _after_breaks(found: list[Piece]) -> Iterator[int]:
                 yield i + 2  # "…, at what temperature"
 
 
-def settled(frame: str | None, terms: tuple[Term, ...]) -> tuple[str | None, tuple[Term, ...]]:
-    """ "How does A differ from B" and "explain the difference of A and B" in one form, without these words."""
-    told = any(term.value in _DIFFERING for term in terms)
-    if not told or frame not in (None, "what", "how_is", "explain", "define", "compare"):
-        return frame, terms
-    return "compare", tuple(
-        replace(term, sort="join", value="and") if term.value in _COMPARING else term
-        for term in terms
-        if term.value not in _DIFFERING and term.value != "between"
-    )
+def settled(form: str | None, terms: tuple[Term, ...], lexicon: Lexicon) -> tuple[str | None, tuple[Term, ...]]:
+    """One form for several ways to ask the same: "how does A differ from B" and "the difference of A and B", "how high
+    is it" and "what is the height of it", "who wrote it" and "the writer of it"."""
+    if any(term.value in _DIFFERING for term in terms) and form in _COMPARABLE:
+        return "compare", tuple(
+            replace(term, sort="join", value="and") if term.value in _COMPARING else term
+            for term in terms
+            if term.value not in _DIFFERING and term.value != "between"
+        )
+    head = _head(terms)
+    if head is None:
+        return form, terms
+    rest = (*terms[:head], *terms[head + 1 :])
+    value = terms[head].value
+    if form == "how_is" and value in lexicon.measures:
+        return lexicon.measures[value], rest
+    followed = head + 1 < len(terms) and terms[head + 1].value == "of"
+    if form in (None, "what", "define") and value in lexicon.measured and (followed or form is None):
+        return lexicon.measured[value], rest
+    if form in (None, "what", "who") and followed and value in lexicon.doers:
+        done = replace(terms[head], value=lexicon.doers[value], phrase=(lexicon.doers[value],), groups=frozenset())
+        return "who", (*terms[:head], done, *terms[head + 2 :])
+    return form, terms
+
+
+def _head(terms: Sequence[Term]) -> int | None:
+    """Where the first word behind the question's form is."""
+    asks = next((i for i, term in enumerate(terms) if term.value == ASKS), -1)
+    head = next((i for i in range(asks + 1, len(terms)) if terms[i].sort not in ("break", "modal")), None)
+    return head if head is not None and terms[head].sort in ("content", "quantifier") else None

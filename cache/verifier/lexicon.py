@@ -40,6 +40,9 @@ class Lexicon:
     siblings: frozenset[frozenset[Phrase]]
     polite: Phrases
     pointers: Phrases  # at a text that comes with the request
+    measures: dict[str, str]  # the form "how high", by the stem of "tall"
+    measured: dict[str, str]  # and by that of "height"
+    doers: dict[str, str]  # "write" by "writer", both as stems
     frames: dict[Phrase, str]
     frame_phrases: Phrases
     words: dict[str, frozenset[str]]  # stems, by what they do
@@ -86,6 +89,9 @@ def load() -> Lexicon:
         siblings=_pairs(_read("related.toml")["different"]),
         polite=Phrases(map(_phrase, grammar["polite"])),
         pointers=Phrases(map(_phrase, grammar["pointers"])),
+        measures={stem(word): f"how_{form}" for word, form in grammar["measures"].items()},
+        measured={stem(word): f"how_{form}" for word, form in grammar["measured"].items()},
+        doers={stem(doer): stem(deed) for doer, deed in grammar["doers"].items()},
         frames=frames,
         frame_phrases=Phrases(frames),
         common=frozenset(

@@ -58,7 +58,7 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     frame, found = framed(found, lexicon)
     raw = tuple(piece.value for piece in without_chatter(begun(given, lexicon), lexicon) if piece.kind != "break")
     material = "" if material is None and has_material else material
-    frame, terms = settled(frame, tuple(_terms(_numbered(found, lexicon), lexicon)))
+    frame, terms = settled(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), lexicon)
     if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
         frame = "what"  # "Is it A or B?"
     return Reading(frame, terms, material, words, raw)

@@ -20,7 +20,7 @@ _SHORTEST_ADVERB: Final = 6
 def stem(word: str) -> str:
     """Of a word in lower case."""
     if word in _IRREGULAR:
-        return _IRREGULAR[word]
+        return stem(_IRREGULAR[word]) if _IRREGULAR[word] != word else word
     if word in _WHOLE or len(word) <= _SHORTEST or not word.isascii():
         return word
     if word.endswith("ly") and len(word) >= _SHORTEST_ADVERB:
