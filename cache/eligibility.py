@@ -31,7 +31,10 @@ _NOT_CURRENT: Final = (
 )
 _NOW: Final = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|now(?!\s+that\b|\s*\(|-)|nowadays|currently"
-    r"|latest(?! common)|newest|most recent|recent(?:ly)?"
+    r"|latest(?! common)|(?<!oldest to )newest(?! (?:first|to oldest|last))|most recent|recent(?:ly)?"
+    r"|(?:moments?|seconds?|minutes?|hours?|days?|weeks?|months?|while) ago|as we speak"
+    r"|just happened|where(?:['\u2019]s| is| are) (?:my|our)"
+    r"|(?:has|have|had|is|are|did|does|do)(?:n['\u2019]t)? [^.?!]{1,80} yet(?=\s*\?)|status of (?:my|our|the)"
     rf"|(?:the|an?|my|our|your|their|its|is|are|of|in|for)\s+current\s+(?!(?:{_NOT_CURRENT})s?\b)"
     r"|at present|these days|lately|upcoming|up[- ]to[- ]date|so far|as of"
     r"|this (?:morning|afternoon|evening|week|weekend|month|quarter|year|season)"

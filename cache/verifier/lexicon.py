@@ -60,10 +60,7 @@ def load() -> Lexicon:
     groups: dict[Phrase, set[int]] = {}
     for number, group in enumerate(same):
         for member in group:
-            phrase = _phrase(member)
-            groups.setdefault(phrase, set()).add(number)
-            if phrase[0] == "be" and len(phrase) > 1:
-                groups.setdefault(phrase[1:], set()).add(number)
+            groups.setdefault(_phrase(member), set()).add(number)
     frames = {_phrase(text): frame for frame, texts in grammar["frames"].items() for text in texts}
     classes = (
         *_OF_FORM,

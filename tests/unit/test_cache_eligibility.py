@@ -205,6 +205,12 @@ def test_whatever_is_asked_there_is_one_word_for_why_not(request_: Request, *, s
 # Now
 
 ABOUT_NOW = """
+Has anybody looked at my message from ten minutes ago?
+Did the tests pass on the last commit an hour ago?
+Where is my parcel as we speak?
+Where's my order?
+What is the status of my refund?
+Has the build finished yet?
 What's the weather in Lisbon?
 Will it rain in Oslo tomorrow?
 What is the current Bitcoin price?
@@ -254,6 +260,10 @@ Is the shop on Main Street open now?
 """.strip().splitlines()
 
 LOOKS_LIKE_IT = """
+How do I sort files from oldest to newest?
+List the rows newest first.
+What does "yet" mean?
+Where are the tonsils?
 How does the now() function work in SQL?
 What does datetime.now() return?
 Now that I have a list, how do I sort it in Python?
