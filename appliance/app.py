@@ -27,6 +27,7 @@ from appliance.pipeline import Pipeline
 from appliance.rechecks import Rechecks
 from appliance.routing.classifier import Classifier
 from appliance.routing.exemplars import load_exemplars
+from appliance.second_opinion import second_opinion
 from appliance.security.body import BodyLimits
 from appliance.security.hosts import HostPolicy
 from appliance.security.keys import KeyStore
@@ -68,7 +69,8 @@ class Application:
         self._rechecking: asyncio.Task[None] | None = None
         realm = realm_of(engines.models, settings)
         legs = Legs(engines, frontier, ledger, metrics)
-        answers = cache_of(settings.cache, state_dir / CACHE_FILE, files, self._embedder, realm)
+        opinion = second_opinion(legs, state_dir) if settings.cache.second_opinion else None
+        answers = cache_of(settings.cache, state_dir / CACHE_FILE, files, self._embedder, realm, second_opinion=opinion)
         metrics.register(CacheCollector(answers.status))
         self._rechecks = Rechecks(answers, legs, settings.cache.recheck_share)
         caching = Caching(answers, ledger, self._rechecks)

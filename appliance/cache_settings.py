@@ -24,6 +24,9 @@ class CacheSettings(Section):
     recheck_share: float = Field(
         0.05, ge=0, le=1, description="of semantic hits, answered afresh in idle time to measure how many are wrong"
     )
+    second_opinion: bool = Field(
+        default=True, description="the local model is asked too, where `appliance calibrate` found it good enough"
+    )
     max_entries: int = Field(200_000, ge=1, description="beyond it the least valuable answers go")
     max_bytes: int = Field(1_073_741_824, ge=16_777_216, description="of the file on disk")
 

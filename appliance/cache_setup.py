@@ -14,7 +14,7 @@ from appliance.cache_settings import CacheSettings
 from appliance.embedding import EmbeddingFiles
 from appliance.engines import ServedModel
 from appliance.settings import Settings
-from cache.cache import Embed, Embedded, SemanticCache
+from cache.cache import Embed, Embedded, SameAnswer, SemanticCache
 from cache.store import Store
 from cache.verifier.verdict import Verifier
 from runtimes.embeddings.supervisor import Embedder, EmbeddingUnavailable
@@ -27,7 +27,13 @@ log = logging.getLogger(__name__)
 
 
 def cache_of(
-    settings: CacheSettings, path: Path, files: EmbeddingFiles | None, embedder: Embedder | None, realm: str
+    settings: CacheSettings,
+    path: Path,
+    files: EmbeddingFiles | None,
+    embedder: Embedder | None,
+    realm: str,
+    *,
+    second_opinion: SameAnswer | None = None,
 ) -> SemanticCache:
     """`realm` names what answers. The verifier is loaded when there is something to verify."""
     store = Store(path, time.time, max_bytes=settings.max_bytes, max_entries=settings.max_entries)
@@ -38,6 +44,7 @@ def cache_of(
         settings.policy,
         tag="" if files is None else files.tag,
         realm=realm,
+        second_opinion=second_opinion,
     )
 
 

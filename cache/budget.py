@@ -16,6 +16,9 @@ from typing import Final, Literal
 CONFIDENCE: Final = 0.95
 # A check belongs to the highest of these that its score reaches.
 LEVELS: Final = (0.5, 0.7, 0.9, 0.97)
+SECOND_OPINION: Final = (
+    0.875  # the score, and a class of its own, of what rules leave open and a language model does not
+)
 _STEPS: Final = 60  # of a bisection: to the last bit
 _NEGLIGIBLE: Final = 1e-17
 
@@ -43,6 +46,12 @@ class Stand:
     wrong: int
     rate: float | None  # measured; None: nothing was checked
     upper_bound: float  # of the true rate
+    trusts_opinions: bool  # whether the class of second opinions is proven, and so served
+
+    def serves(self, score: float) -> bool:
+        if score == SECOND_OPINION:
+            return self.trusts_opinions
+        return self.threshold is not None and score >= self.threshold
 
 
 def stand(checks: Mapping[float, Checks], budget: float, cold_level: float) -> Stand:
@@ -67,6 +76,7 @@ def stand(checks: Mapping[float, Checks], budget: float, cold_level: float) -> S
         wrong,
         wrong / checked if checked else None,
         max(map(_bound, counted)),
+        _bound(checks.get(SECOND_OPINION, Checks())) <= budget,
     )
 
 
@@ -77,6 +87,8 @@ def enough(budget: float) -> int:
 
 def level_of(score: float) -> float | None:
     """The class of a score; None: it is below all of them."""
+    if score == SECOND_OPINION:
+        return SECOND_OPINION
     return max((level for level in LEVELS if score >= level), default=None)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from appliance.protocol import Event, Request
 from cache.answers import Answer, UnreadableAnswer, answer_of, packed, text_of, unpacked
-from cache.budget import LEVELS, Checks, Stand, enough, level_of, stand
+from cache.budget import LEVELS, SECOND_OPINION, Checks, Stand, enough, level_of, stand
 from cache.canonical import Identity, identify
 from cache.comparison import same_answer
 from cache.eligibility import not_semantic, obstacle, unfit
@@ -42,6 +42,7 @@ class Embedded:
 
 
 Embed = Callable[[str], Awaitable[Embedded | None]]  # None: there is none in time
+SameAnswer = Callable[[str, str], Awaitable[bool]]  # whether one answer would do for both
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +77,18 @@ class SemanticCache:
         *,
         tag: str,
         realm: str,
+        second_opinion: SameAnswer | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`tag` names the embedding model, `realm` the models that answer."""
+        """`tag` names the embedding model, `realm` the models that answer. `second_opinion` is asked about pairs that
+        no guard refuses and the judge is not sure of."""
         self._store = store
         self._verifier = verifier
         self._embed = embed
         self._policy = policy
         self._tag = tag
         self._realm = realm
+        self._second_opinion = second_opinion
         self._clock = clock
         self._flags = Counter[str]()
         self._touched: list[int] = []  # not yet in the file, like the next
@@ -215,6 +219,7 @@ class SemanticCache:
             "stored": self._flags["stored"],
             "failed": self._flags["failed"],
             "misses": self._flags["miss"],
+            "unproven": self._flags["near"],
             "near_misses": self._named("refused-"),
             "not_cached": self._named("not-"),
             "false_hits": [self._measured(namespace, step) for namespace, step in sorted(self._checks)],
@@ -256,22 +261,27 @@ class SemanticCache:
             if verdict.guards:
                 refused = refused or verdict.guards[0]
                 continue
-            lookup = await self._judged(identity, request, embedded, candidate, verdict)
+            score = await self._score(candidate.text, identity.text, verdict)
+            lookup = await self._judged(identity, request, embedded, candidate, score)
             if lookup.hit is not None or lookup.near is not None:
                 return lookup
             refused = refused or "judge"
         self._count(f"refused-{refused}" if refused else "miss")
         return Lookup(identity, is_semantic=True, embedded=embedded)
 
+    async def _score(self, stored: str, asked: str, verdict: Verdict) -> float:
+        if self._second_opinion is None or verdict.score >= SECOND_OPINION:
+            return verdict.score
+        return SECOND_OPINION if await self._second_opinion(stored, asked) else verdict.score
+
     async def _judged(
-        self, identity: Identity, request: Request, embedded: Embedded, candidate: Candidate, verdict: Verdict
+        self, identity: Identity, request: Request, embedded: Embedded, candidate: Candidate, score: float
     ) -> Lookup:
-        stored = None if level_of(verdict.score) is None else await asyncio.to_thread(self._store.entry, candidate.id)
+        stored = None if level_of(score) is None else await asyncio.to_thread(self._store.entry, candidate.id)
         if stored is None:
             return Lookup(identity, is_semantic=True, embedded=embedded)
-        hit = self._hit("semantic", stored, candidate.similarity, verdict.score)
-        threshold = self.stand(identity.namespace, request.hints.step).threshold
-        if hit is not None and threshold is not None and hit.score >= threshold:
+        hit = self._hit("semantic", stored, candidate.similarity, score)
+        if hit is not None and self.stand(identity.namespace, request.hints.step).serves(hit.score):
             self._count("hit-semantic")
             return Lookup(identity, hit=hit)
         self._count("near")
@@ -303,6 +313,9 @@ class SemanticCache:
 def _by_level(totals: Mapping[tuple[str, str], Mapping[str, int]]) -> dict[tuple[str, str], dict[float, Checks]]:
     """What the store has counted under "right-0.9" and the like."""
     return {
-        whose: {level: Checks(counts.get(f"right-{level}", 0), counts.get(f"wrong-{level}", 0)) for level in LEVELS}
+        whose: {
+            level: Checks(counts.get(f"right-{level}", 0), counts.get(f"wrong-{level}", 0))
+            for level in (*LEVELS, SECOND_OPINION)
+        }
         for whose, counts in totals.items()
     }

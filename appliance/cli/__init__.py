@@ -111,6 +111,7 @@ _COMMANDS = {
     "chat": "chat",
     "doctor": "doctor",
     "route": "route",
+    "calibrate": "calibrate",
 }
 _GROUPS = {
     "keys": "Make, list and revoke API keys.",

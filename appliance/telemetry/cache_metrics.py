@@ -15,6 +15,7 @@ _PARTED: Final = {
 }
 _COUNTERS: Final = {
     "misses": "Requests with nothing similar in the cache.",
+    "unproven": "Would-be hits of a class whose share of wrong ones is not known yet.",
     "stored": "Answers kept.",
     "evictions": "Answers that went to make room.",
     "quarantines": "Broken files put aside.",

@@ -12,6 +12,7 @@ import pytest
 from appliance.protocol import ChatPrompt, Delta, Event, Finished, Hints, Message, Request, Sampling, Started, TextPart
 from cache.cache import Embedded, SemanticCache
 from cache.policy import CachePolicy
+from cache.second_opinion import open_pairs
 from cache.store import Store
 from cache.verifier.verdict import Verifier
 
@@ -139,3 +140,22 @@ async def test_an_answer_that_cannot_be_read_is_made_again(make: Callable[..., S
     assert stored is not None
     store.put(replace(stored.entry, answer=b"\xff nothing"))
     assert [await ask(cache, request()) for _ in range(2)] == [None, "exact"]
+
+
+@pytest.mark.parametrize(("says", "near"), [(True, 1), (False, 0)])
+async def test_a_second_opinion_makes_a_near_miss_of_what_the_rules_leave_open(
+    make: Callable[..., SemanticCache], *, says: bool, near: int
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def opinion(a: str, b: str) -> bool:
+        asked.append((a, b))
+        return says
+
+    cache = make(second_opinion=opinion)
+    pair = open_pairs()[0]
+    await ask(cache, request(pair.a))
+    lookup = await cache.find(request(pair.b), "tenant")
+    assert asked == [(pair.a, pair.b)]
+    assert lookup.hit is None
+    assert (lookup.near is not None) == bool(near)
