@@ -20,12 +20,15 @@ class Phrases:
     """The longest of some phrases that begins at a place."""
 
     def __init__(self, phrases: Iterable[Phrase]) -> None:
-        self._phrases = frozenset(phrases)
-        self._longest = max(map(len, self._phrases), default=0)
+        self._phrases = frozenset(filter(None, phrases))
+        lengths: dict[str, set[int]] = {}
+        for phrase in self._phrases:
+            lengths.setdefault(phrase[0], set()).add(len(phrase))
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
 
     def at(self, words: list[str], place: int) -> int:
         """How many words it has; 0 for none."""
-        for length in range(min(self._longest, len(words) - place), 0, -1):
+        for length in self._lengths.get(words[place], ()) if place < len(words) else ():
             if tuple(words[place : place + length]) in self._phrases:
                 return length
         return 0

@@ -3,6 +3,7 @@
 A literal is what must be the same to the letter: quoted text, code, paths, identifiers, versions, addresses.
 """
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -152,6 +153,11 @@ _POSSESSIVE: Final = re.compile(r"'s?$")
 
 def pieces(text: str) -> list[Piece]:
     """Of a whole text, in order."""
+    return list(_scanned(text))
+
+
+@functools.lru_cache(64)  # two texts are looked at from many sides
+def _scanned(text: str) -> tuple[Piece, ...]:
     text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
     text = _INITIAL.sub(r"\1", _US.sub("USA", text))
     for pattern, meant in _SPELLINGS:
@@ -162,7 +168,7 @@ def pieces(text: str) -> list[Piece]:
         name, said = match.lastgroup or "", match.group()
         found.extend(_pieces(name, said, begins=begins))
         begins = name == "break" and bool(set(said) & set(".?!\n:"))
-    return found
+    return tuple(found)
 
 
 def _pieces(name: str, said: str, *, begins: bool) -> Iterator[Piece]:

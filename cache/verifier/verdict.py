@@ -18,6 +18,7 @@ from cache.verifier.spelling import english
 from cache.verifier.stems import stem
 
 LONGEST_WORDS: Final = 400  # of an instruction; a longer one is compared as it stands
+SURE: Final = 0.97  # no other reading makes it surer
 FEWEST_WORDS: Final = 2  # of material that two texts share
 MOST_WORDS: Final = 400  # of texts that are searched for it
 ENGLISH_LETTERS: Final = 0.9  # share of words without a letter that English lacks
@@ -52,7 +53,11 @@ class Verifier:
         """`similarity`: the cosine of their embeddings."""
         short_a, short_b = without_common_material(a, b, self._lexicon)
         had = short_a != a
-        verdicts = [self._by(lexicon, short_a, short_b, similarity, has_material=had) for lexicon in self._lexicons]
+        verdicts: list[Verdict] = []
+        for lexicon in self._lexicons:
+            verdicts.append(self._by(lexicon, short_a, short_b, similarity, has_material=had))
+            if verdicts[-1].score >= SURE:
+                break
         return max(verdicts, key=lambda verdict: (verdict.score, -len(verdict.guards)))
 
     def _by(self, lexicon: Lexicon, a: str, b: str, similarity: float, *, has_material: bool) -> Verdict:
