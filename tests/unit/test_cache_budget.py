@@ -349,3 +349,29 @@ def test_a_kind_of_step_that_was_switched_off_earns_its_way_back() -> None:
     assert served({0.97: known}) == ("off", None)
     rights = next(n for n in range(1000) if served({0.97: Checks(known.right + n, 1), 0.9: BAD})[1] is not None)
     assert known.right + rights + 1 == 473
+
+
+@pytest.mark.parametrize(("rate", "checks", "state"), [(0.05, 200, "off"), (0.03, 300, "off"), (0.002, 3000, "proven")])
+def test_in_a_thousand_runs_the_tier_is_off_where_too_many_are_wrong_and_proven_where_few_are(
+    rate: float, checks: int, state: str
+) -> None:
+    seeds = range(1000)
+    ended = 0
+    for seed in seeds:
+        draw = random.Random(seed)
+        wrong = sum(draw.random() < rate for _ in range(checks))
+        ended += stand({level: Checks(checks - wrong, wrong) for level in LEVELS}, BUDGET, COLD).state == state
+    assert ended >= 950
+
+
+def test_in_a_thousand_runs_a_tier_with_wrong_hits_is_off_before_it_has_served_many() -> None:
+    """One in twenty is wrong and one hit in twenty is checked, from a fresh cache on."""
+    served = []
+    for seed in range(1000):
+        draw, known, count = random.Random(seed), Checks(), 0
+        while count < 10_000 and stand({level: known for level in LEVELS}, BUDGET, COLD).state != "off":
+            count += 1
+            if draw.random() < 0.05:
+                known = known.plus(right=draw.random() >= 0.05)
+        served.append(count)
+    assert sorted(served)[950] < 2_000

@@ -9,6 +9,7 @@ vectors.
 import asyncio
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from typing import Any, Final
 
 from appliance.cache_setup import embed_whole
 from appliance.embedding import embedder_of, embedding_files
-from appliance.settings import Settings
+from appliance.settings import Settings, state_dir
 from cache.verifier.verdict import Verdict, Verifier
+from tests.bench import report
 from tests.bench.claims import Claim
 
 PAIRS: Final = Path(__file__).with_name("pairs.jsonl")
@@ -65,14 +67,15 @@ def ways(level: float) -> dict[str, Callable[[Pair], bool]]:
     return found
 
 
-def run(state_dir: Path, split: str = "test") -> Verifying | None:
+def run(folder: Path, split: str = "test") -> Verifying | None:
     """None: the embedding model is not here."""
     settings = Settings()
     rows = [row for row in map(json.loads, PAIRS.read_text(encoding="utf-8").splitlines()) if row["split"] == split]
-    similarities = asyncio.run(_similarities(settings, state_dir, rows))
+    similarities = asyncio.run(_similarities(settings, folder, rows))
     if similarities is None:
         return None
     verifier = Verifier()
+    verifier.verdict("What is loaded first?", "Which is loaded first?", 0.0)
     began_s = time.perf_counter()
     pairs = [
         Pair(row["class"], row["hit"], similarity, verifier.verdict(row["a"], row["b"], similarity))
@@ -99,8 +102,8 @@ def _without_each(pairs: Sequence[Pair], level: float) -> dict[str, tuple[int, i
     return more
 
 
-async def _similarities(settings: Settings, state_dir: Path, rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
-    embedder = embedder_of(embedding_files(settings, state_dir))
+async def _similarities(settings: Settings, folder: Path, rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
+    embedder = embedder_of(embedding_files(settings, folder))
     if embedder is None:
         return None
     embedder.start()
@@ -150,9 +153,16 @@ def lines(verifying: Verifying) -> list[str]:
     ]
 
 
-if __name__ == "__main__":
-    from appliance.settings import state_dir as default_state_dir
+def main() -> int:
+    measured = [run(state_dir(None, os.environ), split) for split in ("dev", "test")]
+    whole = [verifying for verifying in measured if verifying is not None]
+    if not whole:
+        print("there is no embedding model: appliance pull all-minilm-l6-v2", file=sys.stderr)
+        return 2
+    print(*(line for verifying in whole for line in (*lines(verifying), "")), sep="\n")
+    print(*report.claims(list(claims(whole[-1]))), sep="\n")
+    return 0
 
-    for chosen in ("dev", "test"):
-        result = run(default_state_dir(None, os.environ), chosen)
-        print("\n".join(lines(result)) if result else "there is no embedding model: appliance pull all-minilm-l6-v2")
+
+if __name__ == "__main__":
+    sys.exit(main())
