@@ -6,6 +6,7 @@ from typing import Final
 
 from cache.verifier.denial import pair_denials
 from cache.verifier.reading import Reading
+from cache.verifier.stems import stem
 from cache.verifier.term import Sort, Term
 
 
@@ -39,6 +40,8 @@ def align(a: Reading, b: Reading) -> Pair:
                 left_a.remove(i)
                 left_b.remove(match)
                 terms_b[match] = replace(b.terms[match], value=a.terms[i].value)
+    _pair_possible(a, left_a, b, left_b, terms_b)
+    _pair_possible(b, left_b, a, left_a, terms_a)
     pair_denials(terms_a, left_a, terms_b, left_b)
     pair_denials(terms_b, left_b, terms_a, left_a)
     _pair_initials(terms_a, left_a, terms_b, left_b)
@@ -51,6 +54,22 @@ def align(a: Reading, b: Reading) -> Pair:
         tuple(a.terms[i] for i in left_a),
         tuple(b.terms[i] for i in left_b),
     )
+
+
+def _pair_possible(one: Reading, left_one: list[int], other: Reading, left_other: list[int], terms: list[Term]) -> None:
+    """ "returnable" and "can be returned": the latter, of which `terms` are changed, has the former's name."""
+    if "can" not in other.raw:
+        return
+    for i in list(left_one):
+        word = one.terms[i].surface
+        if not word.endswith(("able", "ible")):
+            continue
+        roots = {stem(word[:-4]), stem(f"{word[:-4]}e")}
+        match = next((j for j in left_other if other.terms[j].value in roots), None)
+        if match is not None:
+            left_one.remove(i)
+            left_other.remove(match)
+            terms[match] = replace(terms[match], value=one.terms[i].value)
 
 
 def _equal(one: Term, other: Term) -> bool:

@@ -4,14 +4,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cache.verifier.lexicon import Lexicon
-from cache.verifier.scan import Piece
+from cache.verifier.scan import Piece, stems_of
 from cache.verifier.stems import stem
 
 _WITHIN: Final = 6  # words between "keep" and the "from …ing" that belongs to it
 _HINDERING: Final = frozenset(map(stem, ("keep", "stop", "prevent", "block", "hinder", "avoid")))
 _DENYING: Final = frozenset(map(stem, ("avoid", "prevent", "except", "exclude", "excluding", "lack", "lacking")))
 _HAVING: Final = tuple(map(stem, ("contain", "have", "include", "with", "use", "need", "require")))
-_FAILING: Final = frozenset((stem(word), "to") for word in ("fail", "failing", "unable"))
+_FAILING: Final = frozenset((stem(word), "to") for word in ("fail", "failing", "unable", "yet"))
+_BARRING: Final = frozenset(map(stem, ("prohibited", "banned", "forbidden", "barred", "prevented", "discouraged")))
 _SEEING_TO: Final = (("make", "sure"), ("make", "it", "so"), ("ensur",), ("see", "to", "it"))
 _JOINING: Final = frozenset(("but", "and", "so"))
 _ASKING: Final = frozenset(map(stem, ("help", "question", "ask", "trouble", "bother", "mind", "favor", "favour")))
@@ -53,35 +54,52 @@ def _clauses(found: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 def plainly_negated(found: list[Piece]) -> list[Piece]:
     """ "Keep it from going brown", "make sure that it does not go brown" as "it not going brown"."""
-    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
-    gone: set[int] = set()
+    found = _unhindered(found)
+    words = stems_of(found)
+    made: list[Piece] = []
+    place = 0
+    while place < len(found):
+        used, said = _plainly(found, words, place)
+        made += said
+        place += used
+    return made
+
+
+def _unhindered(found: list[Piece]) -> list[Piece]:
+    """ "Keep … from …ing" with a "not" in the place of "from"."""
+    words = stems_of(found)
+    made, gone = list(found), set[int]()
     for place, word in enumerate(words):
-        if word in _HINDERING and (origin := _origin(found, words, place)):
-            gone.add(place)
-            found = [*found[:origin], _NOT, *found[origin + 1 :]]
-        elif word in _DENYING:
-            found = [*found[:place], _NOT, *found[place + 1 :]]
-        elif word in _HAVING and words[place + 1 : place + 2] == ["no"]:
-            gone.add(place)
-        elif word in _HAVING[:3] and words[place - 1 : place] == ["not"]:
-            gone.add(place)  # "not containing"
-        elif tuple(words[place : place + 2]) in _FAILING:
-            found = [*found[:place], _NOT, *found[place + 1 :]]
-            gone.add(place + 1)
-        elif word == "allow" and words[place + 1 : place + 2] == ["to"] and words[0] == "be":
-            gone |= {place, place + 1}  # "Am I allowed to …"
-        elif word == "outsid" and place + 1 < len(words) and words[place + 1]:
-            found = [*found[:place], _NOT, *found[place + 1 :]]
-        elif (length := _sees_to(words, place)) and "not" in words[place : place + length + _WITHIN]:
-            gone |= set(range(place, place + length))
-    return [piece for place, piece in enumerate(found) if place not in gone]
+        if word in _HINDERING:
+            end = min(place + 2 + _WITHIN, len(words) - 1)
+            origin = next((i for i in range(place + 1, end) if words[i] == "from"), None)
+            if origin is not None and _is_gerund(found, origin + 1):
+                made[origin] = _NOT
+                gone.add(place)
+    return [piece for place, piece in enumerate(made) if place not in gone]
 
 
-def _origin(found: Sequence[Piece], words: Sequence[str], place: int) -> int:
-    """Where the "from" of "keep … from …ing" is; 0 for none."""
-    end = min(place + 2 + _WITHIN, len(words) - 1)
-    origin = next((i for i in range(place + 1, end) if words[i] == "from"), 0)
-    return origin if origin and found[origin + 1].value.endswith("ing") else 0
+def _plainly(found: Sequence[Piece], words: Sequence[str], place: int) -> tuple[int, list[Piece]]:
+    """How many pieces are read there, and what they say."""
+    word, following = words[place], words[place + 1] if place + 1 < len(words) else ""
+    used, said = 1, [found[place]]
+    if word in _DENYING or (word == "outsid" and following):
+        said = [_NOT]
+    elif (word, following) in _FAILING:
+        used, said = 2, [_NOT]
+    elif (word in _HAVING and following == "no") or (word in _HAVING[:3] and words[place - 1 : place] == ["not"]):
+        said = []  # "containing no", "not containing"
+    elif word in _BARRING and following == "from" and _is_gerund(found, place + 2):
+        used = 2
+    elif (word, following) == ("allow", "to") and words[0] == "be":
+        used, said = 2, []  # "Am I allowed to …"
+    elif (length := _sees_to(words, place)) and "not" in words[place : place + length + _WITHIN]:
+        used, said = length, []
+    return used, said
+
+
+def _is_gerund(found: Sequence[Piece], place: int) -> bool:
+    return place < len(found) and found[place].value.endswith("ing")
 
 
 def _sees_to(words: Sequence[str], place: int) -> int:

@@ -14,17 +14,18 @@ from cache.verifier.term import Term
 
 _SAID: Final = frozenset(("content", "number", "date", "literal", "negation", "quantifier"))
 _LISTED: Final = _SAID - {"negation"}
+_LONGEST_SUBJECT: Final = 4
 _DENYING: Final = frozenset(("not", "no", "without"))
 
 
 def same_roles(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     """`symmetric`: the question is one about things side by side ("compare …"), whatever their order."""
     forms = chain(
-        ((a, b), (_asking_first(a), _asking_first(b)), (_inverted(a), b), (a, _inverted(b))),
-        ((active, b) for active in _actives(a)),
-        ((a, active) for active in _actives(b)),
+        ((a, b), (_asking_first(a), _asking_first(b))),
+        ((form, b) for form in chain(_inverted(a), _actives(a))),
+        ((a, form) for form in chain(_inverted(b), _actives(b))),
     )
-    return any(one is not None and other is not None and _same(one, other, symmetric=symmetric) for one, other in forms)
+    return any(_same(one, other, symmetric=symmetric) for one, other in forms)
 
 
 def _actives(terms: Sequence[Term]) -> Iterator[list[Term]]:
@@ -41,16 +42,19 @@ def _actives(terms: Sequence[Term]) -> Iterator[list[Term]]:
             yield [*terms[:start], *terms[by + 1 : end], verb, *before, *behind, *terms[end:]]
 
 
-def _inverted(terms: Sequence[Term]) -> list[Term] | None:
-    """ "Why won't X start" as "why will X not start", where X is one term; None where nothing is denied like that."""
+def _inverted(terms: Sequence[Term]) -> Iterator[list[Term]]:
+    """ "Why won't my old car start" as "why will my old car not start", however long the subject is; none where nothing
+    is denied like that."""
     asks = next((i for i, term in enumerate(terms) if term.sort == "break" and term.value == ASKS), None)
     if asks is None:
-        return None
+        return
     place = next((i for i in range(asks + 1, len(terms)) if terms[i].sort != "modal"), len(terms))
-    subject = place + 1
-    if subject + 1 >= len(terms) or terms[place].sort != "negation" or terms[subject].sort != "content":
-        return None
-    return [*terms[:place], terms[subject], terms[place], *terms[subject + 1 :]]
+    if place == len(terms) or terms[place].sort != "negation":
+        return
+    for end in range(place + 2, min(place + 2 + _LONGEST_SUBJECT, len(terms))):
+        if terms[end - 1].sort != "content":
+            return
+        yield [*terms[:place], *terms[place + 1 : end], terms[place], *terms[end:]]
 
 
 def _asking_first(terms: Sequence[Term]) -> list[Term]:
@@ -115,7 +119,9 @@ def _denials_first(given: Sequence[Term]) -> list[Term]:
     for i in range(1, len(terms)):
         denies = terms[i].value.startswith("not ") or bool(_DENYING & set(terms[i].phrase[:1]))
         if terms[i].sort == "content" and denies:
-            before = next((j for j in range(i - 1, -1, -1) if terms[j].sort != "weak" or terms[j].value), i)
+            before = next(
+                (j for j in range(i - 1, -1, -1) if terms[j].sort != "weak" or terms[j].value not in ("", "that")), i
+            )
             if terms[before].sort == "content":
                 terms[before], terms[i] = terms[i], terms[before]
     return terms
