@@ -24,7 +24,7 @@ _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
 def parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
     """The instruction, and the material that it is about: behind a colon or a line's end."""
     places = islice(_MATERIAL.finditer(text), _MOST_LABELS + 1)
-    match = next((m for m in places if not _only_labels(text[: m.start()], lexicon)), None)
+    match = next((m for m in places if not only_labels(text[: m.start()], lexicon)), None)
     if match is None and _transforms(text, lexicon):
         match = _SENTENCE.search(text)
     if match is None or len(text[match.end() :].split()) < MATERIAL_WORDS:
@@ -51,7 +51,7 @@ def instructs(text: str, lexicon: Lexicon) -> bool:
     return form_at(words, first, lexicon)[0] is not None or bool(orders & set(words[first : first + 4]))
 
 
-def _only_labels(text: str, lexicon: Lexicon) -> bool:
+def only_labels(text: str, lexicon: Lexicon) -> bool:
     """Whether what stands in front of a colon is no instruction: "Python 3", "Hi, quick question"."""
     words = [piece.value for piece in without_polite(pieces(text), lexicon) if piece.kind in ("word", "literal")]
     classes = [lexicon.words[name] for name in ("label", "empty", "chatter")]

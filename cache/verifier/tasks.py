@@ -10,7 +10,8 @@ from cache.verifier.scan import Piece
 from cache.verifier.stems import stem
 
 _GIVE: Final = Piece("word", "give")
-_PARTICLES: Final = frozenset(("out", "up"))
+_TRAILING: Final = frozenset(("from", "out", "in", "of", "across", "for", "to"))
+_FOLLOWING: Final = frozenset(("out", "up", "all", "every", "each"))
 
 
 def plainly_told(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
@@ -24,9 +25,12 @@ def plainly_told(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
         if length := lexicon.pointers.at(words, place):
             place += length
             continue
+        if word in _TRAILING and _ends_there(found, place):
+            place += 1
+            continue
         if word in lexicon.words["getting"]:
             made.append(_GIVE)
-            place += 1 + (place + 1 < len(words) and words[place + 1] in _PARTICLES)
+            place += 1 + (place + 1 < len(words) and words[place + 1] in _FOLLOWING)
             continue
         if word in lexicon.words["faults"]:
             made.append(Piece("word", "error"))
@@ -36,3 +40,7 @@ def plainly_told(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
             made.append(found[place])
         place += 1
     return made
+
+
+def _ends_there(found: list[Piece], place: int) -> bool:
+    return all(piece.kind == "break" for piece in found[place + 1 : place + 2])

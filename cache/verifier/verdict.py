@@ -12,7 +12,7 @@ from typing import Final
 from cache.verifier.alignment import Pair, align
 from cache.verifier.guards import GUARDS, is_of_words, left_content
 from cache.verifier.lexicon import Lexicon, Phrases, load
-from cache.verifier.material import instructs
+from cache.verifier.material import instructs, only_labels
 from cache.verifier.reading import Reading, read
 from cache.verifier.spelling import english
 from cache.verifier.stems import stem
@@ -23,6 +23,7 @@ FEWEST_WORDS: Final = 2  # of material that two texts share
 MOST_WORDS: Final = 400  # of texts that are searched for it
 ENGLISH_LETTERS: Final = 0.9  # share of words without a letter that English lacks
 _CLAUSE: Final = re.compile(r"[,.:;?!\n]+\s*")
+_EMPTY_LABEL: Final = re.compile(r"^[ \t]*\w+:[ \t]*$|(?<=\n)[ \t]*\w+:[ \t]*(?=\n)")
 _POINTING: Final = re.compile(r"\b(?:this|these|following|below|above)\b", re.IGNORECASE)
 _BEGINS: Final = frozenset("\"'`\n")
 _ENDS: Final = frozenset(".:?!;\"')\n")
@@ -101,6 +102,9 @@ def without_common_material(a: str, b: str, lexicon: Lexicon) -> tuple[str, str]
         " ".join([*words[: begin + bounds[0]], *words[begin + bounds[-1] :]]).strip()
         for words, begin in ((one, begin_a), (other, begin_b))
     )
+    rest_a, rest_b = (_EMPTY_LABEL.sub("", rest).strip() for rest in (rest_a, rest_b))
+    if only_labels(shared, lexicon):
+        return a, b
     points = all(_POINTING.search(rest) for rest in (rest_a, rest_b))
     tells = all(any(instructs(clause, lexicon) for clause in _CLAUSE.split(rest)) for rest in (rest_a, rest_b))
     return (rest_a, rest_b) if points or (tells and not instructs(shared, lexicon)) else (a, b)
