@@ -23,7 +23,7 @@ from cache.comparison import same_answer
 from cache.eligibility import not_semantic, obstacle, unfit
 from cache.policy import CachePolicy
 from cache.store import Candidate, Entry, Store, Stored
-from cache.verifier.verdict import Verdict, Verifier
+from cache.verifier.verdict import Verifier
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,15 @@ class Lookup:
     near: Hit | None = None  # what would have been one, were its class of scores to be trusted
     is_semantic: bool = False  # another text's answer would have done, and this one's may for another
     embedded: Embedded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """What the verifier says of the entries that are most similar."""
+
+    hit: Hit | None  # that it takes
+    open: Candidate | None  # that no guard refuses, whether it takes it or not
+    refused: str | None  # the first guard that refused one, "judge" if none did
 
 
 class SemanticCache:
@@ -122,13 +131,14 @@ class SemanticCache:
             self._count(f"not-{why}")
             return Lookup(None)
         identity = identify(request, namespace, self._realm)
+        semantic = self._embed is not None and not_semantic(identity, request.hints, self._policy) is None
         if request.hints.cache == "refresh":
-            return await self._looked_up(identity, request, search=False)
-        stored = await asyncio.to_thread(self._store.get, identity.key)
+            return Lookup(identity, is_semantic=semantic)
+        stored, has_others = await asyncio.to_thread(self._stored, identity, semantic=semantic)
         if stored is not None and (hit := self._hit("exact", stored, 1.0, 1.0)) is not None:
             self._count("hit-exact")
             return Lookup(identity, hit=hit)
-        return await self._looked_up(identity, request, search=True)
+        return await self._compared(identity, request) if has_others else Lookup(identity, is_semantic=semantic)
 
     async def _kept(self, identity: Identity, lookup: Lookup, request: Request, answer: Answer) -> None:
         now, embedded = self._clock(), lookup.embedded
@@ -243,52 +253,57 @@ class SemanticCache:
             "upper_bound": round(now.upper_bound, 5),
         }
 
-    async def _looked_up(self, identity: Identity, request: Request, *, search: bool) -> Lookup:
-        """The semantic tier."""
-        if self._embed is None or not_semantic(identity, request.hints, self._policy) is not None:
-            return Lookup(identity)
-        if not search or not await asyncio.to_thread(self._store.holds, identity.fingerprint, self._tag):
-            return Lookup(identity, is_semantic=True)  # there is nothing to compare with, so nobody waits for a vector
-        embedded = await self._embed(identity.text)
+    async def _compared(self, identity: Identity, request: Request) -> Lookup:
+        """The semantic tier. Only where there is something to compare with: else nobody waits for a vector."""
+        embedded = None if self._embed is None else await self._embed(identity.text)
         if embedded is None or not embedded.whole:
             return Lookup(identity, is_semantic=True)
-        found = await asyncio.to_thread(self._store.near, identity.fingerprint, self._tag, embedded.vector, NEAREST)
-        refused: str | None = None  # the first guard, or the judge
-        for candidate in found:
-            if candidate.similarity < LEAST_SIMILAR:
-                break
-            verdict = await asyncio.to_thread(self._verified, candidate, identity.text)
-            if verdict.guards:
-                refused = refused or verdict.guards[0]
-                continue
-            score = await self._score(candidate.text, identity.text, verdict)
-            lookup = await self._judged(identity, request, embedded, candidate, score)
-            if lookup.hit is not None or lookup.near is not None:
-                return lookup
-            refused = refused or "judge"
-        self._count(f"refused-{refused}" if refused else "miss")
-        return Lookup(identity, is_semantic=True, embedded=embedded)
-
-    async def _score(self, stored: str, asked: str, verdict: Verdict) -> float:
-        if self._second_opinion is None or verdict.score >= SECOND_OPINION:
-            return verdict.score
-        return SECOND_OPINION if await self._second_opinion(stored, asked) else verdict.score
-
-    async def _judged(
-        self, identity: Identity, request: Request, embedded: Embedded, candidate: Candidate, score: float
-    ) -> Lookup:
-        stored = None if level_of(score) is None else await asyncio.to_thread(self._store.entry, candidate.id)
-        if stored is None:
+        nearest = await asyncio.to_thread(self._nearest, identity, embedded.vector)
+        hit = await self._opined(nearest, identity.text) or nearest.hit
+        if hit is None:
+            self._count(f"refused-{nearest.refused}" if nearest.refused else "miss")
             return Lookup(identity, is_semantic=True, embedded=embedded)
-        hit = self._hit("semantic", stored, candidate.similarity, score)
-        if hit is not None and self.stand(identity.namespace, request.hints.step).serves(hit.score):
+        if self.stand(identity.namespace, request.hints.step).serves(hit.score):
             self._count("hit-semantic")
             return Lookup(identity, hit=hit)
         self._count("near")
         return Lookup(identity, is_semantic=True, near=hit, embedded=embedded)
 
-    def _verified(self, candidate: Candidate, text: str) -> Verdict:
-        return self._verifier().verdict(candidate.text, text, candidate.similarity)
+    async def _opined(self, nearest: "_Nearest", text: str) -> Hit | None:
+        """A hit by a second opinion, where the verifier leaves one open."""
+        if self._second_opinion is None or nearest.open is None:
+            return None
+        if nearest.hit is not None and nearest.hit.score >= SECOND_OPINION:
+            return None
+        if not await self._second_opinion(nearest.open.text, text):
+            return None
+        return await asyncio.to_thread(self._hit_by, nearest.open, SECOND_OPINION)
+
+    # In other threads: each change of thread costs, the more the busier the machine is, so that one does all there is
+
+    def _stored(self, identity: Identity, *, semantic: bool) -> tuple[Stored | None, bool]:
+        """The entry of the very same request; if there is none, whether there are others to compare with."""
+        stored = self._store.get(identity.key)
+        return stored, stored is None and semantic and self._store.holds(identity.fingerprint, self._tag)
+
+    def _nearest(self, identity: Identity, vector: npt.NDArray[np.float32]) -> "_Nearest":
+        hit: Hit | None = None
+        left_open: Candidate | None = None
+        refused: str | None = None
+        for candidate in self._store.near(identity.fingerprint, self._tag, vector, NEAREST):
+            if candidate.similarity < LEAST_SIMILAR:
+                break
+            verdict = self._verifier().verdict(candidate.text, identity.text, candidate.similarity)
+            left_open = left_open or (None if verdict.guards else candidate)
+            hit = None if level_of(verdict.score) is None else self._hit_by(candidate, verdict.score)
+            if hit is not None:
+                break
+            refused = refused or next(iter(verdict.guards), "judge")
+        return _Nearest(hit, left_open, refused)
+
+    def _hit_by(self, candidate: Candidate, score: float) -> Hit | None:
+        stored = self._store.entry(candidate.id)
+        return None if stored is None else self._hit("semantic", stored, candidate.similarity, score)
 
     def _hit(self, tier: Tier, stored: Stored, similarity: float, score: float) -> Hit | None:
         try:

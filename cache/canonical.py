@@ -6,10 +6,10 @@ answer is sent (streamed or whole), who waits for it, or until when.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
-from appliance.protocol import ChatPrompt, Message, Request, TextPart
+from appliance.protocol import ChatPrompt, Request, TextPart
 
 # Of a request: what has no say in the text of its answer.
 _SILENT: Final = ("id", "stream", "include_usage", "measure_margin", "hints")
@@ -28,11 +28,13 @@ class Identity:
 
 def identify(request: Request, namespace: str, realm: str) -> Identity:
     """`realm` names what would answer: another model's answers are another's."""
-    asked = {name: value for name, value in asdict(request).items() if name not in _SILENT}
+    asked = {name: value for name, value in _fields(request).items() if name not in _SILENT}
     document = {"namespace": namespace, "realm": realm, "step": request.hints.step, "request": asked}
     key, text = _digest(document), _last_user_text(request)
-    if text is not None:
-        asked["prompts"][0]["messages"][-1]["content"] = ()
+    prompt = request.prompts[0]
+    if text is not None and isinstance(prompt, ChatPrompt):
+        blanked = (*prompt.messages[:-1], replace(prompt.messages[-1], content=()))
+        asked["prompts"] = (replace(prompt, messages=blanked),)
     return Identity(key, _digest(document), namespace, text or "", single_turn=_is_single_turn(request))
 
 
@@ -60,9 +62,14 @@ def _digest(document: dict[str, Any]) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
+def _fields(value: Any) -> dict[str, Any]:
+    """Not as `dataclasses.asdict`: that copies everything, which takes longer than all else here."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 def _plain(value: object) -> object:
-    if isinstance(value, Message):
-        return asdict(value)
+    if is_dataclass(value):
+        return _fields(value)
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, frozenset | set):
