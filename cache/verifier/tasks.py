@@ -6,41 +6,43 @@ Only for two requests that have that text in common to the letter: elsewhere "fi
 from typing import Final
 
 from cache.verifier.lexicon import Lexicon
-from cache.verifier.scan import Piece
-from cache.verifier.stems import stem
+from cache.verifier.scan import Piece, stems_of
 
 _GIVE: Final = Piece("word", "give")
-_TRAILING: Final = frozenset(("from", "out", "in", "of", "across", "for", "to"))
-_FOLLOWING: Final = frozenset(("out", "up", "all", "every", "each"))
+_TRAILING: Final = frozenset(("from", "out", "in", "of", "across", "for", "to"))  # where what they lead to is gone
+_FOLLOWING: Final = frozenset(("out", "up", "all", "every", "each"))  # behind "pull", "list"
 
 
 def plainly_told(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     """ "Extract the date", "pull out the date" and "give the date" in one form; "translate into French", "put it into
     French" and "give it in French"; without what points at the text: "according to the log above"."""
-    words = [stem(piece.value) if piece.kind == "word" else "" for piece in found]
+    found = _without_pointers(found, lexicon)
+    words = stems_of(found)
     made: list[Piece] = []
-    place = 0
-    while place < len(found):
-        word = words[place]
-        if length := lexicon.pointers.at(words, place):
-            place += length
-            continue
-        if word in _TRAILING and _ends_there(found, place):
-            place += 1
-            continue
+    for place, word in enumerate(words):
         if word in lexicon.words["getting"]:
             made.append(_GIVE)
-            place += 1 + (place + 1 < len(words) and words[place + 1] in _FOLLOWING)
-            continue
-        if word in lexicon.words["faults"]:
+        elif word in lexicon.words["faults"]:
             made.append(Piece("word", "error"))
         elif word in lexicon.words["mending"]:
             made.append(Piece("word", "fix"))
-        elif word not in lexicon.words["sorts"]:
+        elif word not in lexicon.words["sorts"] and not _says_nothing(found, words, place, lexicon):
             made.append(found[place])
-        place += 1
     return made
 
 
-def _ends_there(found: list[Piece], place: int) -> bool:
-    return all(piece.kind == "break" for piece in found[place + 1 : place + 2])
+def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
+    words, kept, place = stems_of(found), list[Piece](), 0
+    while place < len(found):
+        length = lexicon.pointers.at(words, place)
+        if not length:
+            kept.append(found[place])
+        place += length or 1
+    return kept
+
+
+def _says_nothing(found: list[Piece], words: list[str], place: int, lexicon: Lexicon) -> bool:
+    if words[place] in _FOLLOWING and place and words[place - 1] in lexicon.words["getting"]:
+        return True
+    ends = all(piece.kind == "break" for piece in found[place + 1 : place + 2])
+    return words[place] in _TRAILING and ends
