@@ -26,7 +26,7 @@ bench: ## measure against other servers; prints a table of ratios
 	@sh packaging/setup.sh bench
 	@$(VENV)/bin/appliance pull smollm2-135m-instruct all-minilm-l6-v2
 	@$(VENV)/bin/python -m tests.bench $(ARGS)
-	@$(VENV)/bin/python -m tests.bench.cache
+	@$(if $(ARGS),,$(VENV)/bin/python -m tests.bench.cache)
 
 check: ## format, lint, types, layers
 	@sh packaging/setup.sh test
