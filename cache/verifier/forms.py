@@ -15,6 +15,7 @@ _DIFFERING: Final = frozenset(
 )
 _COMPARABLE: Final = (None, "what", "how_is", "explain", "define", "compare")
 _COMPARING: Final = frozenset(("from", "versus", "to"))
+_ARTICLES: Final = frozenset(("the", "a", "an"))
 _ASKING_LAST: Final = frozenset(("what", "which", "how", "who", "whom", "when", "where"))
 _LEADING_UP: Final = frozenset(
     ("if", "when", "while", "since", "because", "given", "assuming", "after", "before", "once", "to", "as")
@@ -34,8 +35,8 @@ def framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece
     at_first = [] if leads_up else [start, *_after_courtesy(words, start, lexicon)]
     for begin in (*at_first, *_after_breaks(found), start, *_after_courtesy(words, start, lexicon)):
         frame, end = form_at(words, begin, lexicon)
-        while frame in ("what", "yes_no"):  # "let me know …", "would you be able to …"
-            places = (end - 1, end, *_after_courtesy(words, end, lexicon))
+        while frame in ("what", "yes_no", "how_is"):  # "let me know …", "would you be able to …", "tell me how much …"
+            places = (end - 1,) if frame == "how_is" else (end - 1, end, *_after_courtesy(words, end, lexicon))
             nested = (form_at(words, place, lexicon) for place in places)
             further = next((f for f in nested if f[0] not in (None, "yes_no") and f[1] > end), None)
             if further is None:
@@ -69,6 +70,8 @@ def _after_courtesy(words: list[str], start: int, lexicon: Lexicon) -> Iterator[
     for i in range(start, min(start + _LONGEST_COURTESY, len(words) - 1)):
         if not any(words[i] in lexicon.words[name] for name in ("courteous", "empty", "modal", "weak")) and words[i]:
             return
+        if words[i] in _ARTICLES:
+            return  # "the return on investment" orders nothing
         yield i + 1
 
 

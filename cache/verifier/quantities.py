@@ -7,7 +7,7 @@ from typing import Final
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CURRENCIES: Final = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy"}
 _SCALES: Final = {"k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
-_NUMBER: Final = re.compile(r"([-+]?)([$€£¥]?) ?([\d,]+(?:\.\d+)?) ?(%|st|nd|rd|th|[a-z]+)?$")
+_NUMBER: Final = re.compile(r"([-+]?)([$€£¥]?) ?((?:[\d,]+(?:\.\d+)?)|\.\d+) ?(%|st|nd|rd|th|[a-z]+)?$")
 
 _WORDS: Final = {
     word: value
@@ -76,6 +76,7 @@ def number_value(said: str) -> tuple[str, str]:
     if match is None:
         return said, ""
     sign, currency, digits, end = match.groups()
+    digits = f"0{digits}" if digits.startswith(".") else digits
     value = Decimal(digits.replace(",", ""))
     if end in ("st", "nd", "rd", "th"):
         return f"#{value}", ""

@@ -92,13 +92,19 @@ def _numbered(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
             if not alone:
                 made.append(Piece("number", value))
             place += used
-        elif made and made[-1].kind == "number" and found[place].value in UNITS:
+        elif made and made[-1].kind == "number" and _is_unit(found, place):
             made.append(Piece("word", UNITS[found[place].value]))
             place += 1
         else:
             made.append(found[place])
             place += 1
     return made
+
+
+def _is_unit(found: list[Piece], place: int) -> bool:
+    """Whether a word behind a number is one; "in" is a preposition where another word follows."""
+    is_preposition = found[place].value == "in" and any(piece.kind == "word" for piece in found[place + 1 : place + 2])
+    return found[place].value in UNITS and not is_preposition
 
 
 def _counts(found: list[Piece], place: int) -> bool:

@@ -46,7 +46,7 @@ _IDENTIFIER: Final = (
     r"|\b[A-Z]{2,}-\d+\b|\b[A-Za-z]+-?\d[\w-]*"
 )
 _NUMBER: Final = (
-    r"(?<![\w.])[-+]?(?:[$€£¥] ?)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+    r"(?<![\w.])[-+]?(?:[$€£¥] ?)?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
     r"(?: ?%|(?:st|nd|rd|th)\b| ?[kK]\b(?!\w)|(?:mn|bn|[mMbB])\b)?"
 )
 
@@ -143,6 +143,8 @@ _QUOTES: Final = str.maketrans(
 )
 _US: Final = re.compile(r"\bU\.?S\.?(?=[\s?!,')]|\.?$)")  # in capitals: else it is the pronoun
 _INITIAL: Final = re.compile(r"\b([A-Z])\.(?= ?[A-Z])")  # of a name
+_MEANT: Final = {"WHO": "World Health Organization", "IT": "information technology"}
+_INITIALS: Final = re.compile(r"\b(?:WHO|IT)\b")  # in small letters they are other words
 _PAIR: Final = 2
 _OF_TWO: Final = frozenset(
     ("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh",
@@ -159,6 +161,8 @@ def pieces(text: str) -> list[Piece]:
 @functools.lru_cache(64)  # two texts are looked at from many sides
 def _scanned(text: str) -> tuple[Piece, ...]:
     text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    if not text.isupper():
+        text = _INITIALS.sub(lambda match: _MEANT[match.group()], text)
     text = _INITIAL.sub(r"\1", _US.sub("USA", text))
     for pattern, meant in _SPELLINGS:
         text = pattern.sub(meant, text)
