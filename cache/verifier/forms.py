@@ -44,9 +44,18 @@ def framed(found: list[Piece], lexicon: Lexicon) -> tuple[str | None, list[Piece
             frame, end = further
         if frame == "how_is" and all(piece.kind == "break" for piece in found[end:]):
             frame = "howto"  # "X, how?"
+        if frame == "yes_no" and begin > start and not _says_something(words[end:], lexicon):
+            continue  # "…, isn't it?"
         if frame is not None:
             return frame, [*found[:begin], Piece("break", ASKS), *found[end:]]
     return _asked_last(found, words, lexicon)
+
+
+def _says_something(words: list[str], lexicon: Lexicon) -> bool:
+    return any(
+        word and not any(word in lexicon.words[name] for name in ("empty", "negation", "modal", "other_person"))
+        for word in words
+    )
 
 
 def _asked_last(found: list[Piece], words: list[str], lexicon: Lexicon) -> tuple[str | None, list[Piece]]:

@@ -52,7 +52,7 @@ def _inverted(terms: Sequence[Term]) -> Iterator[list[Term]]:
     if place == len(terms) or terms[place].sort != "negation":
         return
     for end in range(place + 2, min(place + 2 + _LONGEST_SUBJECT, len(terms))):
-        if terms[end - 1].sort != "content":
+        if terms[end - 1].sort != "content" or terms[end].sort not in _SAID:
             return
         yield [*terms[:place], *terms[place + 1 : end], terms[place], *terms[end:]]
 
