@@ -36,8 +36,10 @@ def is_chatter(clause: Sequence[Piece], lexicon: Lexicon) -> bool:
     words = [stem(piece.value) for piece in clause if piece.kind != "break"]
     if not words or any(piece.kind not in ("word", "break") for piece in clause):
         return False
-    asks = "?" in clause[-1].value and not _ASKING & set(words)
-    return not asks and all(word in lexicon.words["chatter"] for word in words)
+    excuses = bool(_ASKING & set(words))
+    if "?" in clause[-1].value and not excuses:
+        return False
+    return all(word in lexicon.words["chatter"] or (excuses and word == "not") for word in words)
 
 
 def _clauses(found: Sequence[Piece]) -> Iterator[list[Piece]]:

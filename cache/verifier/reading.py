@@ -1,7 +1,7 @@
 """What a text asks, taken apart: its question form, its terms in order, and what must be the same to the letter."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -46,7 +46,7 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     instruction, material = parted(text, lexicon)
     if has_material and material is not None and instructs(material, lexicon):
         instruction, material = text, None  # "Answer yes or no: is the text above right?"
-    others = {piece.value for piece in pieces(beside) if piece.kind == "word"}
+    others = {piece.value: piece.is_name for piece in pieces(beside) if piece.kind == "word"}
     given = pieces(instruction)
     found = [_spelt_out(piece, others, lexicon, is_word) for piece in given]
     words = tuple(piece.value for piece in found if piece.kind != "break")
@@ -64,12 +64,15 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     return Reading(frame, terms, material, words, raw)
 
 
-def _spelt_out(piece: Piece, others: set[str], lexicon: Lexicon, is_word: IsWord) -> Piece:
-    """Without a slip, in a word that the other text has or that every text is made of."""
+def _spelt_out(piece: Piece, others: Mapping[str, bool], lexicon: Lexicon, is_word: IsWord) -> Piece:
+    """Without a slip, in a word that the other text has or that every text is made of.
+
+    `others`: the words of the other text, and whether each is a name; a name is a slip of a name only.
+    """
     if piece.kind != "word" or piece.value in lexicon.common or is_word(piece.value):
         return piece
     word = piece.value
-    known = [other for other in others if is_word(other)]
+    known = [other for other, is_name in others.items() if is_word(other) and (is_name or not piece.is_name)]
     meant = corrected(word, known) or corrected(word, lexicon.common)
     if meant is None and word not in others:  # of two rare words one may be the other, badly typed
         meant = min((other for other in others if other < word and is_mistyped(word, other)), default=None)

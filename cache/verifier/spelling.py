@@ -1,13 +1,14 @@
 """Slips of the keyboard. Pure."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from spellchecker import SpellChecker
 
 SHORTEST: Final = 3  # letters of a word that is corrected
 
+COMMON: Final = 150  # how often such a word is met
 SHORTEST_RARE: Final = 5
 TWO_SLIPS_FROM: Final = 8
 
@@ -15,17 +16,27 @@ IsWord = Callable[[str], bool]  # tells a word of the language, in lower case, f
 
 
 @functools.cache
-def english() -> frozenset[str]:
-    """160,000 words in lower case, the forms of each apart."""
-    return frozenset(SpellChecker("en").word_frequency.words())
+def english() -> Mapping[str, int]:
+    """160,000 words in lower case, the forms of each apart, and how often each is met; 50 is seldom."""
+    words: dict[str, int] = SpellChecker("en").word_frequency.dictionary
+    return words
 
 
 def corrected(word: str, meant: Iterable[str]) -> str | None:
-    """The only one of some words that a slip or two make of it; None: there is none, or there are several."""
+    """The only one of some words that a slip or two make of it; None: there is none, or there are several.
+
+    A letter for another is a slip of a common word only: rare ones that differ so are two words.
+    """
     if len(word) < SHORTEST:
         return None
     slips = 2 if len(word) >= TWO_SLIPS_FROM else 1
-    near = {other for other in meant if other[:1] == word[0] and 0 < distance(word, other) <= slips}
+    near = {
+        other
+        for other in meant
+        if other[:1] == word[0]
+        and 0 < distance(word, other) <= slips
+        and (sorted(word) == sorted(other) or len(word) != len(other) or english().get(other, 0) >= COMMON)
+    }
     return near.pop() if len(near) == 1 else None
 
 

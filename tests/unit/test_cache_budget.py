@@ -369,7 +369,7 @@ def test_in_a_thousand_runs_a_tier_with_wrong_hits_is_off_before_it_has_served_m
     served = []
     for seed in range(1000):
         draw, known, count = random.Random(seed), Checks(), 0
-        while count < 10_000 and stand({level: known for level in LEVELS}, BUDGET, COLD).state != "off":
+        while count < 10_000 and stand(dict.fromkeys(LEVELS, known), BUDGET, COLD).state != "off":
             count += 1
             if draw.random() < 0.05:
                 known = known.plus(right=draw.random() >= 0.05)
