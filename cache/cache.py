@@ -160,8 +160,7 @@ class SemanticCache:
             created_at=now,
             expires_at=now + self._policy.ttl_s(request.hints.step),
         )
-        await asyncio.to_thread(self._store.put, entry)
-        self._count("stored")
+        self._count("stored" if await asyncio.to_thread(self._store.put, entry) else "dropped")
 
     def served(self, hit: Hit) -> None:
         """It is on its way to a client."""
@@ -227,6 +226,7 @@ class SemanticCache:
             "hits": {tier: self._flags[f"hit-{tier}"] for tier in ("exact", "semantic")},
             "prompt_tokens_saved": {tier: self._flags[f"saved-{tier}"] for tier in ("exact", "semantic")},
             "stored": self._flags["stored"],
+            "dropped": self._flags["dropped"],
             "failed": self._flags["failed"],
             "misses": self._flags["miss"],
             "unproven": self._flags["near"],

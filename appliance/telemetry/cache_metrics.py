@@ -17,6 +17,7 @@ _COUNTERS: Final = {
     "misses": "Requests with nothing similar in the cache.",
     "unproven": "Would-be hits of a class whose share of wrong ones is not known yet.",
     "stored": "Answers kept.",
+    "dropped": "Answers that the file did not take.",
     "evictions": "Answers that went to make room.",
     "quarantines": "Broken files put aside.",
     "failures": "Reads and writes that the file refused.",

@@ -70,24 +70,27 @@ class Store:
 
     # Writing
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: Entry) -> bool:
         """In the place of the entry of the same key. What is worth least goes when the store is over its limits.
 
-        An entry that would take a fourth of the store is dropped. ValueError as for `near`.
+        False: it was dropped, as one that would take a fourth of the store is. ValueError as for `near`.
         """
         vector = None if entry.vector is None else checked(entry.vector)
+        kept = False
         with suppress(Unavailable):
             now = self._clock()
             with self._file.writing() as db:
                 if rows.size_bytes(entry) * LARGEST_SHARE > self._limits.max_bytes:
-                    return
+                    return False
                 row_id = entries.put(db, entry, vector, now)
                 evicted = eviction.make_room(db, self._limits, row_id, now)
+            kept = True
             self._count(evictions=evicted)
             while evicted == eviction.AT_ONCE:
                 with self._file.writing() as db:
                     evicted = eviction.make_room(db, self._limits, row_id, now)
                 self._count(evictions=evicted)
+        return kept
 
     def touch(self, ids: Sequence[int]) -> None:
         """These were hit, once for each time they are named. Ids that are gone are passed over."""
