@@ -49,6 +49,7 @@ class Lexicon:
     frames: dict[Phrase, str]
     frame_phrases: Phrases
     words: dict[str, frozenset[str]]  # stems, by what they do
+    form: dict[str, frozenset[str]]  # words of form, as they are written, by what they do
     common: frozenset[str]  # words of form, as they are written
     of_words: Phrases  # that are said of words, as they are written
     foreign: frozenset[str]  # and those of other languages that are no English words
@@ -103,6 +104,7 @@ def load() -> Lexicon:
         ),
         of_words=Phrases(map(_exact, grammar["of_words"])),
         foreign=frozenset(grammar["foreign"]),
+        form={name: frozenset(grammar[name]) for name in _OF_FORM},
         words={name: frozenset(map(stem if name != "modal" else str, grammar[name])) for name in classes},
     )
 

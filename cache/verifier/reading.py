@@ -159,7 +159,7 @@ def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Term | None:
     sort = _sort(phrase, piece, lexicon)
     if sort is None:
         return None
-    if piece.value in _RELATIVE:
+    if sort == "weak" and piece.value in _RELATIVE:
         return Term("weak", "that")
     value = {"negation": "not", "modal": piece.value}.get(sort if piece.value in _NOT or sort == "modal" else "")
     surface = piece.value if len(phrase) == 1 else " ".join(phrase)
@@ -169,17 +169,17 @@ def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Term | None:
 
 def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Sort | None:
     """None: it says nothing."""
-    word = " ".join(phrase)
+    form = lexicon.form
     if len(phrase) > 1:
-        return "quantifier" if word in lexicon.words["quantifier"] else "content"
-    if word in ("and", "or", "versus"):
+        return "quantifier" if " ".join(phrase) in lexicon.words["quantifier"] else "content"
+    if piece.value in ("and", "or", "versus"):
         return "join"
     if piece.value in _NOT:
         return "negation"
-    if piece.value in lexicon.words["modal"]:
-        return "modal"
-    sorts: tuple[Sort, ...] = ("negation", "quantifier", "strong", "weak")
-    known: Sort = next((sort for sort in sorts if word in lexicon.words[sort]), "content")
+    if piece.is_title:
+        return "content"  # "vitamin A", "a GET request"
+    sorts: tuple[Sort, ...] = ("modal", "negation", "quantifier", "strong", "weak")
+    known: Sort = next((sort for sort in sorts if piece.value in form[sort]), "content")
     if known == "content" and piece.value in _RELATIVE:
         return "weak"
-    return None if known == "content" and (word == "'s" or word in lexicon.words["empty"]) else known
+    return None if known == "content" and (piece.value == "'s" or piece.value in form["empty"]) else known

@@ -7,7 +7,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from cache.verifier.quantities import clock_value, date_value, number_value
@@ -21,6 +21,7 @@ class Piece:
     kind: Kind
     value: str  # of a word in lower case; of a number, a date or a time in one form for all spellings
     is_name: bool = False  # a capital letter where a common word has none
+    is_title: bool = False  # capitals only, in a text that has others: "vitamin A"
 
 
 _MONTH: Final = (
@@ -145,6 +146,9 @@ _US: Final = re.compile(r"\bU\.?S\.?(?=[\s?!,')]|\.?$)")  # in capitals: else it
 _INITIAL: Final = re.compile(r"\b([A-Z])\.(?= ?[A-Z])")  # of a name
 _MEANT: Final = {"WHO": "World Health Organization", "IT": "information technology"}
 _INITIALS: Final = re.compile(r"\b(?:WHO|IT)\b")  # in small letters they are other words
+_LOUD: Final = frozenset(
+    ("NOT", "ONLY", "ALL", "AND", "OR", "NO", "NEVER", "MUST", "ANY", "EVERY", "EACH", "BOTH", "THE", "THIS")
+)
 _PAIR: Final = 2
 _OF_TWO: Final = frozenset(
     ("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh",
@@ -172,6 +176,8 @@ def _scanned(text: str) -> tuple[Piece, ...]:
         name, said = match.lastgroup or "", match.group()
         found.extend(_pieces(name, said, begins=begins))
         begins = name == "break" and bool(set(said) & set(".?!\n:"))
+    if text.upper() == text or text.istitle():
+        found = [replace(piece, is_title=False) for piece in found]
     return tuple(found)
 
 
@@ -224,7 +230,7 @@ def _words(said: str, *, begins: bool) -> Iterator[Piece]:
         capital = part[:1].isupper() and (part[1:].islower() or len(part) == 1 or part.isupper())
         is_name = capital and not (begins and i == 0) and part != "I"
         if part:
-            yield Piece("word", part.lower(), is_name)
+            yield Piece("word", part.lower(), is_name, is_title=is_name and part.isupper() and part not in _LOUD)
     if owner and owner.group() == "'s":
         yield Piece("word", "'s")
 
