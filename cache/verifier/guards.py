@@ -1,6 +1,6 @@
 """Why a stored answer must not be given to another text. Each guard looks for one kind of difference. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from typing import Final
 
@@ -18,6 +18,7 @@ _PREFIXES: Final = frozenset(
     ("un", "dis", "de", "in", "im", "ir", "il", "non", "re", "mis", "anti", "over", "under", "pre", "post")
 )  # fmt: skip
 _SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
+_BEFORE_NOUNS: Final = frozenset(("a", "an", "the", "this", "that", "my", "your", "of", "some", "any", "each", "every"))
 _SHORT: Final = frozenset(
     ("a", "an", "the", "is", "are", "it", "of", "in", "on", "to", "for", "do", "does", "i", "my", "me", "we", "you",
      "how", "what", "which", "can", "could", "would", "this", "that", "these", "there", "here", "'s")
@@ -101,6 +102,39 @@ def is_of_words(reading: Reading, lexicon: Lexicon) -> bool:
     return any(lexicon.of_words.at(list(reading.raw), place) for place in range(len(reading.raw)))
 
 
+def form(pair: Pair, _: Lexicon) -> bool:
+    """Where a question has hardly a word that says something, those that say little make it another one; and what one
+    does is not what is made of it: "training" and "a train"."""
+    if pair.a.material is None and min(_weight(pair.a), _weight(pair.b)) <= 1:
+        return pair.a.rest != pair.b.rest or not _same_surfaces(pair)
+    return any(_is_another_noun(x, y, pair) for x, y in _matched(pair))
+
+
+def _weight(reading: Reading) -> int:
+    return len(reading.of("content", "number", "date", "literal"))
+
+
+def _matched(pair: Pair) -> Iterator[tuple[Term, Term]]:
+    """Terms of one name."""
+    others = {term.value: term for term in pair.kept_b if term.sort == "content"}
+    for term in pair.kept_a:
+        if term.sort == "content" and term.value in others:
+            yield term, others[term.value]
+
+
+def _same_surfaces(pair: Pair) -> bool:
+    return all(x.surface == y.surface or x.phrase != y.phrase for x, y in _matched(pair))
+
+
+def _is_another_noun(x: Term, y: Term, pair: Pair) -> bool:
+    for one, other, reading in ((x, y, pair.b), (y, x, pair.a)):
+        if one.phrase == other.phrase and one.surface.endswith("ing") and not other.surface.endswith(("ing", "ed")):
+            place = reading.raw.index(other.surface) if other.surface in reading.raw else 0
+            if place and reading.raw[place - 1] in _BEFORE_NOUNS:
+                return True
+    return False
+
+
 def constraint(pair: Pair, lexicon: Lexicon) -> bool:
     return any(len(t.phrase) == 1 and t.value in lexicon.words["constraint"] for t in pair.left("content"))
 
@@ -182,7 +216,7 @@ def _tenses(reading: Reading) -> int:
 GUARDS: Final[dict[str, Guard]] = {
     "polarity": polarity, "antonym": antonym, "sibling": sibling, "number": number, "date": date, "entity": entity,
     "roles": roles, "quantifier": quantifier, "literal": literal, "material": material, "constraint": constraint,
-    "modality": modality, "wording": wording, "relation": relation, "question": question,
+    "modality": modality, "wording": wording, "form": form, "relation": relation, "question": question,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ _LABEL: Final = re.compile(
     re.IGNORECASE,
 )
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
+_ARTICLES: Final = frozenset(("a", "an", "the", "is", "are", "am", "be", "it", "of"))
 _RELATIVE: Final = frozenset(("that", "which", "who", "whose"))
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
@@ -32,6 +33,7 @@ class Reading:
     material: str | None  # what follows the instruction, verbatim
     words: tuple[str, ...]  # all of the instruction, for an exact comparison
     raw: tuple[str, ...]  # its words as they are written, slips and most courtesies too
+    rest: frozenset[str]  # of those behind courtesies and the question's form, the ones that say little
 
     def of(self, *sorts: Sort) -> tuple[Term, ...]:
         return tuple(term for term in self.terms if term.sort in sorts)
@@ -58,10 +60,15 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     frame, found = framed(found, lexicon)
     raw = tuple(piece.value for piece in without_chatter(begun(given, lexicon), lexicon) if piece.kind != "break")
     material = "" if material is None and has_material else material
+    rest = frozenset(piece.value for piece in found if piece.kind == "word" and _says_little(piece, lexicon))
     frame, terms = settled(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), lexicon)
     if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
         frame = "what"  # "Is it A or B?"
-    return Reading(frame, terms, material, words, raw)
+    return Reading(frame, terms, material, words, raw, rest)
+
+
+def _says_little(piece: Piece, lexicon: Lexicon) -> bool:
+    return any(piece.value in lexicon.form[name] for name in ("empty", "weak")) and piece.value not in _ARTICLES
 
 
 def _spelt_out(piece: Piece, others: Mapping[str, bool], lexicon: Lexicon, is_word: IsWord) -> Piece:
