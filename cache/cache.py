@@ -31,6 +31,7 @@ NOTED_EVERY_S: Final = 2.0
 TIDIED_EVERY_BEATS: Final = 300
 NEAREST: Final = 2  # candidates that are verified
 LEAST_SIMILAR: Final = 0.5  # a candidate below is no candidate
+PATIENCE_S: Final = 2.0  # with a lookup; what takes longer is a fault
 MOST_FAULTS: Final = 20  # that are told apart in the log
 Tier = Literal["exact", "semantic"]
 
@@ -108,7 +109,8 @@ class SemanticCache:
     async def find(self, request: Request, namespace: str) -> Lookup:
         """A fault of the cache's own is a miss."""
         try:
-            return await self._found(request, namespace)
+            async with asyncio.timeout(PATIENCE_S):
+                return await self._found(request, namespace)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without a cache
             self._failed(error)
             return Lookup(None)

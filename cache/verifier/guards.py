@@ -7,6 +7,7 @@ from typing import Final
 from cache.verifier.alignment import Pair
 from cache.verifier.lexicon import Lexicon
 from cache.verifier.order import same_roles
+from cache.verifier.prepositions import same_prepositions
 from cache.verifier.reading import Reading
 from cache.verifier.term import Term
 
@@ -153,7 +154,11 @@ def relation(pair: Pair, _: Lexicon) -> bool:
     aims = [
         {first for first, second in pairwise(reading.raw) if second == "to"} & _AIMING for reading in (pair.a, pair.b)
     ]
-    return bool(pair.left("strong")) or aims[0] != aims[1]
+    return bool(pair.left("strong")) or aims[0] != aims[1] or not _same_prepositions(pair)
+
+
+def _same_prepositions(pair: Pair) -> bool:
+    return pair.a.material is not None or same_prepositions(pair.kept_a, pair.kept_b)
 
 
 def question(pair: Pair, lexicon: Lexicon) -> bool:

@@ -22,6 +22,26 @@ _LABEL: Final = re.compile(
 )
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
 _ARTICLES: Final = frozenset(("a", "an", "the", "is", "are", "am", "be", "it", "of"))
+_DETERMINERS: Final = frozenset(
+    (
+        "a",
+        "an",
+        "the",
+        "my",
+        "your",
+        "our",
+        "his",
+        "her",
+        "its",
+        "their",
+        "this",
+        "that",
+        "these",
+        "those",
+        "each",
+        "every",
+    )
+)
 _RELATIVE: Final = frozenset(("that", "which", "who", "whose"))
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
@@ -147,9 +167,15 @@ def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
             taken.add(particle)
         else:
             phrase = (stems[place],)
-        term = _term(phrase, piece, lexicon)
+        term = _term(phrase, piece, lexicon, infinitive=not _is_noun(found, place + 1))
         if term is not None:
             yield term
+
+
+def _is_noun(found: list[Piece], place: int) -> bool:
+    return place < len(found) and (
+        found[place].value in _DETERMINERS or found[place].is_name or found[place].kind != "word"
+    )
 
 
 def _particle(found: list[Piece], stems: list[str], place: int, lexicon: Lexicon) -> int | None:
@@ -162,10 +188,13 @@ def _particle(found: list[Piece], stems: list[str], place: int, lexicon: Lexicon
     return None
 
 
-def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Term | None:
+def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, infinitive: bool) -> Term | None:
+    """`infinitive`: a "to" there leads to a verb."""
     sort = _sort(phrase, piece, lexicon)
     if sort is None:
         return None
+    if sort == "weak" and piece.value == "to" and infinitive:
+        return Term("weak", "")
     if sort == "weak" and piece.value in _RELATIVE:
         return Term("weak", "that")
     value = {"negation": "not", "modal": piece.value}.get(sort if piece.value in _NOT or sort == "modal" else "")

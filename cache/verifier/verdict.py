@@ -18,6 +18,7 @@ from cache.verifier.spelling import english
 from cache.verifier.stems import stem
 
 LONGEST_WORDS: Final = 400  # of an instruction; a longer one is compared as it stands
+MOST_EXPONENT: Final = 700.0  # that a float has room for
 SURE: Final = 0.97  # no other reading makes it surer
 FEWEST_WORDS: Final = 2  # of material that two texts share
 MOST_WORDS: Final = 400  # of texts that are searched for it
@@ -135,4 +136,4 @@ def judge(pair: Pair, lexicon: Lexicon, similarity: float) -> float:
     both = min(len(left_a), len(left_b))
     more = max(len(left_a), len(left_b)) - both
     score = 4.0 + 4.0 * (similarity - 0.8) - 6.0 * both - 3.0 * more
-    return 1 / (1 + math.exp(-score))
+    return 1 / (1 + math.exp(min(-score, MOST_EXPONENT)))
