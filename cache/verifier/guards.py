@@ -158,7 +158,8 @@ def relation(pair: Pair, _: Lexicon) -> bool:
 
 
 def _same_prepositions(pair: Pair) -> bool:
-    return pair.a.material is not None or same_prepositions(pair.kept_a, pair.kept_b)
+    terse = any(reading.frame is None and not reading.of("weak") for reading in (pair.a, pair.b))  # words for a search
+    return terse or pair.a.material is not None or same_prepositions(pair.kept_a, pair.kept_b)
 
 
 def question(pair: Pair, lexicon: Lexicon) -> bool:

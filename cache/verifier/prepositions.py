@@ -25,7 +25,8 @@ def same_prepositions(a: Sequence[Term], b: Sequence[Term]) -> bool:
     words_a, words_b = ([term.value for term in terms if term.sort in _SAID] for terms in (a, b))
     if any(led_a[word] != led_b[word] for word in led_a.keys() & led_b.keys()):
         return False
-    return words_a != words_b or led_a.keys() == led_b.keys()
+    dates = {term.value for term in a if term.sort == "date"}  # "on Monday" or "Monday"
+    return words_a != words_b or led_a.keys() ^ led_b.keys() <= dates
 
 
 def _led(terms: Sequence[Term]) -> Iterator[tuple[str, str]]:

@@ -110,6 +110,7 @@ def check_entries(path: Path) -> int:
     return count
 
 
+@pytest.mark.timeout(60 + 3 * KILLS)
 def test_a_writer_that_is_killed_at_any_moment_leaves_whole_entries(path: Path) -> None:
     print(f"seed {SEED}")
     source, counts = random.Random(SEED), []
