@@ -36,6 +36,8 @@ def is_chatter(clause: Sequence[Piece], lexicon: Lexicon) -> bool:
     words = [stem(piece.value) for piece in clause if piece.kind != "break"]
     if not words or any(piece.kind not in ("word", "break") for piece in clause):
         return False
+    if not lexicon.words["marks"] & set(words):
+        return False
     excuses = bool(_ASKING & set(words))
     if "?" in clause[-1].value and not excuses:
         return False

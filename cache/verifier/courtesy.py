@@ -6,7 +6,10 @@ from typing import Final
 from cache.verifier.clauses import is_chatter
 from cache.verifier.lexicon import Lexicon
 from cache.verifier.scan import Piece, pieces, stems_of
+from cache.verifier.stems import stem
 
+_ALWAYS: Final = frozenset(map(stem, ("please", "kindly", "pls", "basically")))
+_HELLO: Final = frozenset(("hi", "hello", "hey", "so", "ok", "okay"))
 _SENTENCES: Final = re.compile(r"[^.?!\n]*[.?!\n]+\s*|[^.?!\n]+$")
 _IF_SO: Final = re.compile(r"[,.;?!]?\s*(?:(?:and )?if so,? how|,? and how)\s*\?$", re.IGNORECASE)
 
@@ -25,7 +28,7 @@ def without_polite(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     kept: list[Piece] = []
     while place < len(found):
         length = lexicon.polite.at(words, place)
-        if length == 1 and words[place] in lexicon.words["greeting"] and kept:
+        if length and not _is_apart(found, words, place, length, first=not kept):
             length = 0
         if length:
             place += length
@@ -41,3 +44,13 @@ def begun(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     while place < len(found) and (length := lexicon.polite.at(words, place) or (found[place].kind == "break")):
         place += length
     return found[place:]
+
+
+def _is_apart(found: list[Piece], words: list[str], place: int, length: int, *, first: bool) -> bool:
+    """Whether a polite phrase is one there: in front of all, or where a clause begins or ends, if it is not a word like
+    any other ("a thank you note", "team names")."""
+    ends = place + length == len(found) or found[place + length].kind == "break"
+    begins = first or found[place - 1].kind == "break"
+    if length == 1:
+        return words[place] in _ALWAYS or (ends and begins) or (first and words[place] in _HELLO)
+    return begins or ends

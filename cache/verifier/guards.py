@@ -77,6 +77,12 @@ def _values_in_order(pair: Pair) -> bool:
     return one == other
 
 
+def join(pair: Pair, _: Lexicon) -> bool:
+    """ "A and B" is neither "A or B" nor "A B"."""
+    joins = [{term.value for term in reading.of("join")} - {",", "versus"} for reading in (pair.a, pair.b)]
+    return joins[0] != joins[1] and pair.a.frame != "compare"
+
+
 def quantifier(pair: Pair, _: Lexicon) -> bool:
     return bool(pair.left("quantifier"))
 
@@ -221,8 +227,8 @@ def _tenses(reading: Reading) -> int:
 
 GUARDS: Final[dict[str, Guard]] = {
     "polarity": polarity, "antonym": antonym, "sibling": sibling, "number": number, "date": date, "entity": entity,
-    "roles": roles, "quantifier": quantifier, "literal": literal, "material": material, "constraint": constraint,
-    "modality": modality, "wording": wording, "form": form, "relation": relation, "question": question,
+    "roles": roles, "quantifier": quantifier, "join": join, "literal": literal, "material": material,
+    "constraint": constraint, "modality": modality, "wording": wording, "form": form, "relation": relation, "question": question,
 }  # fmt: skip
 
 

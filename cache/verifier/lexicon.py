@@ -29,7 +29,7 @@ class Phrases:
     def at(self, words: list[str], place: int) -> int:
         """How many words it has; 0 for none."""
         for length in self._lengths.get(words[place], ()) if place < len(words) else ():
-            if tuple(words[place : place + length]) in self._phrases:
+            if place + length <= len(words) and tuple(words[place : place + length]) in self._phrases:
                 return length
         return 0
 
@@ -76,6 +76,7 @@ def load() -> Lexicon:
         "transforms",
         "chatter",
         "greeting",
+        "marks",
         "composes",
         "getting",
         "faults",

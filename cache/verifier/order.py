@@ -104,13 +104,21 @@ def _listed(terms: Sequence[Term]) -> Iterator[Term]:
             end_of_member = _member(terms, follows)
             members.append(terms[follows:end_of_member])
             end = end_of_member
-        if joined:
+        if joined and _may_change_places(terms, place):
             for member in sorted(members, key=_values):
                 yield from member
             place = end
         else:
             yield terms[place]
             place += 1
+
+
+def _may_change_places(terms: Sequence[Term], place: int) -> bool:
+    """Not what an adjective or verb before it may belong to ("fried rice and chicken"), nor steps ("wash and dry")."""
+    before = terms[place - 1] if place else None
+    return before is None or (
+        before.sort != "content" and not (before.value == ASKS and terms[place].sort == "content")
+    )
 
 
 def _denials_first(given: Sequence[Term]) -> list[Term]:
