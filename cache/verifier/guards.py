@@ -60,7 +60,10 @@ def date(pair: Pair, _: Lexicon) -> bool:
 
 
 def entity(pair: Pair, _: Lexicon) -> bool:
-    return any(term.is_name for term in pair.left("content"))
+    if any(term.is_name for term in pair.left("content")):
+        return True
+    careful = pair.a.begins_large and pair.b.begins_large  # then a capital letter says something
+    return careful and any(x.is_name != y.is_name and x.surface.isalpha() for x, y in _matched(pair))
 
 
 def roles(pair: Pair, _: Lexicon) -> bool:
@@ -140,6 +143,11 @@ def _is_another_noun(x: Term, y: Term, pair: Pair) -> bool:
             if place and reading.raw[place - 1] in _BEFORE_NOUNS:
                 return True
     return False
+
+
+def notation(pair: Pair, _: Lexicon) -> bool:
+    """What marks between numbers and names say: brackets, "5!"."""
+    return pair.a.marks != pair.b.marks
 
 
 def constraint(pair: Pair, lexicon: Lexicon) -> bool:
@@ -228,7 +236,8 @@ def _tenses(reading: Reading) -> int:
 GUARDS: Final[dict[str, Guard]] = {
     "polarity": polarity, "antonym": antonym, "sibling": sibling, "number": number, "date": date, "entity": entity,
     "roles": roles, "quantifier": quantifier, "join": join, "literal": literal, "material": material,
-    "constraint": constraint, "modality": modality, "wording": wording, "form": form, "relation": relation, "question": question,
+    "constraint": constraint, "modality": modality, "wording": wording, "form": form, "relation": relation,
+    "question": question, "notation": notation,
 }  # fmt: skip
 
 

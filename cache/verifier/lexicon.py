@@ -79,6 +79,8 @@ def load() -> Lexicon:
         "marks",
         "composes",
         "getting",
+        "remaking",
+        "composing",
         "faults",
         "mending",
         "sorts",

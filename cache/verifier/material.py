@@ -29,10 +29,16 @@ def parted(text: str, lexicon: Lexicon) -> tuple[str, str | None]:
         match = _SENTENCE.search(text)
     if match is None or len(text[match.end() :].split()) < MATERIAL_WORDS:
         return text, None
-    material = " ".join(text[match.end() :].split())
+    material = _laid_out(text[match.end() :])
     if len(material) > 1 and material[0] == material[-1] and material[0] in "\"'`":
         material = material[1:-1]
     return text[: match.start()], material.strip(" .")
+
+
+def _laid_out(text: str) -> str:
+    """Its lines, where their beginnings say something, as those of code do; else its words."""
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "\n".join(lines) if any(line[:1] in " \t" for line in lines[1:] if line) else " ".join(text.split())
 
 
 def _transforms(text: str, lexicon: Lexicon) -> bool:

@@ -22,6 +22,8 @@ _LABEL: Final = re.compile(
 )
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
 _ARTICLES: Final = frozenset(("a", "an", "the", "is", "are", "am", "be", "it", "of"))
+_FORMULA: Final = re.compile(r"[\w)] ?[-+*/^%] ?[\d(a-z]\b|\d!|[)(] ?[-+*/^]|\(\w\)")
+_MARKS: Final = re.compile(r"[()\[\]{}!^]|(?<=\d) ?-(?= ?\d)")
 _DETERMINERS: Final = frozenset(
     (
         "a",
@@ -42,6 +44,7 @@ _DETERMINERS: Final = frozenset(
         "every",
     )
 )
+_WHICH: Final = frozenset(("when", "where", "what", "who", "whom", "which", "if", "whether"))
 _RELATIVE: Final = frozenset(("that", "which", "who", "whose"))
 _SEPARATED_BY: Final = 5  # words between a verb and its particle
 
@@ -53,6 +56,8 @@ class Reading:
     material: str | None  # what follows the instruction, verbatim
     words: tuple[str, ...]  # all of the instruction, for an exact comparison
     raw: tuple[str, ...]  # its words as they are written, slips and most courtesies too
+    marks: str  # brackets and the like, where there is something to calculate or to parse
+    begins_large: bool
     rest: frozenset[str]  # of those behind courtesies and the question's form, the ones that say little
 
     def of(self, *sorts: Sort) -> tuple[Term, ...]:
@@ -84,7 +89,8 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     frame, terms = settled(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), lexicon)
     if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
         frame = "what"  # "Is it A or B?"
-    return Reading(frame, terms, material, words, raw, rest)
+    marks = "".join(_MARKS.findall(instruction)) if _FORMULA.search(instruction) else ""
+    return Reading(frame, terms, material, words, raw, marks, instruction[:1].isupper(), rest)
 
 
 def _says_little(piece: Piece, lexicon: Lexicon) -> bool:
@@ -167,7 +173,13 @@ def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
             taken.add(particle)
         else:
             phrase = (stems[place],)
-        term = _term(phrase, piece, lexicon, infinitive=not _is_noun(found, place + 1))
+        term = _term(
+            phrase,
+            piece,
+            lexicon,
+            infinitive=not _is_noun(found, place + 1),
+            leads=stems[place + 1 : place + 2] == ["to"],
+        )
         if term is not None:
             yield term
 
@@ -188,9 +200,9 @@ def _particle(found: list[Piece], stems: list[str], place: int, lexicon: Lexicon
     return None
 
 
-def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, infinitive: bool) -> Term | None:
-    """`infinitive`: a "to" there leads to a verb."""
-    sort = _sort(phrase, piece, lexicon)
+def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, infinitive: bool, leads: bool) -> Term | None:
+    """`infinitive`: a "to" there leads to a verb; `leads`: a "to" follows."""
+    sort = _sort(phrase, piece, lexicon, leads=leads)
     if sort is None:
         return None
     if sort == "weak" and piece.value == "to" and infinitive:
@@ -203,7 +215,7 @@ def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, infinitive: bool) -
     return Term(sort, value or " ".join(phrase), groups, phrase, surface, piece.is_name)
 
 
-def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Sort | None:
+def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, leads: bool) -> Sort | None:
     """None: it says nothing."""
     form = lexicon.form
     if len(phrase) > 1:
@@ -214,6 +226,8 @@ def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon) -> Sort | None:
         return "negation"
     if piece.is_title:
         return "content"  # "vitamin A", "a GET request"
+    if leads and piece.value in _WHICH:
+        return "strong"  # "when to plant" is not "where to plant"
     sorts: tuple[Sort, ...] = ("modal", "negation", "quantifier", "strong", "weak")
     known: Sort = next((sort for sort in sorts if piece.value in form[sort]), "content")
     if known == "content" and piece.value in _RELATIVE:

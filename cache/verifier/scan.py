@@ -131,6 +131,7 @@ _SPELLINGS: Final = tuple(
         (r"\b([a-z])\.([a-z])\.(?:([a-z])\.)?(?!\w)", r"\1\2\3"),
         (r"(?<=\w) ?& ?(?=\w)", " and "),
         (r"(?<=\d) ?per ?cent\b", "%"),
+        (r"\b(a|an|the|in the|my) us\b", r"\1 usa"),
     )
 )
 _QUOTES: Final = str.maketrans(

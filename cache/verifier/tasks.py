@@ -10,6 +10,8 @@ from cache.verifier.scan import Piece, stems_of
 
 _GIVE: Final = Piece("word", "give")
 _TRAILING: Final = frozenset(("from", "out", "in", "of", "across", "for", "to"))  # where what they lead to is gone
+_INTO: Final = frozenset(("into", "to", "in", "as"))
+_WITHIN: Final = 8
 _FOLLOWING: Final = frozenset(("out", "up", "all", "every", "each"))  # behind "pull", "list"
 
 
@@ -20,8 +22,10 @@ def plainly_told(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     words = stems_of(found)
     made: list[Piece] = []
     for place, word in enumerate(words):
-        if word in lexicon.words["getting"]:
+        if word in lexicon.words["getting"] or (word in lexicon.words["remaking"] and _names_a_form(words, place)):
             made.append(_GIVE)
+        elif word in lexicon.words["composing"]:
+            made.append(Piece("word", "write"))
         elif word in lexicon.words["faults"]:
             made.append(Piece("word", "error"))
         elif word in lexicon.words["mending"]:
@@ -39,6 +43,11 @@ def _without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
             kept.append(found[place])
         place += length or 1
     return kept
+
+
+def _names_a_form(words: list[str], place: int) -> bool:
+    """Whether it says into what: "into French", "as a list"."""
+    return bool(_INTO & set(words[place + 1 : place + 1 + _WITHIN]))
 
 
 def _says_nothing(found: list[Piece], words: list[str], place: int, lexicon: Lexicon) -> bool:
