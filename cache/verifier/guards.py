@@ -14,12 +14,25 @@ from cache.verifier.term import Term
 Guard = Callable[[Pair, Lexicon], bool]
 
 # Forms of a question that ask for the same.
-_SAME_QUESTION: Final = (frozenset((None, "what")), frozenset(("what", "define")), frozenset(("define", "explain")))
+_SAME_QUESTION: Final = {
+    frozenset(forms)
+    for forms in (
+        (None, "what"), ("what", "define"), ("define", "explain"), ("when", "when_time"), ("when", "when_day"),
+        ("when", "when_year"),
+    )
+}  # fmt: skip
 _PREFIXES: Final = frozenset(
     ("un", "dis", "de", "in", "im", "ir", "il", "non", "re", "mis", "anti", "over", "under", "pre", "post")
 )  # fmt: skip
 _SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
-_BEFORE_NOUNS: Final = frozenset(("a", "an", "the", "this", "that", "my", "your", "of", "some", "any", "each", "every"))
+_BEFORE_GERUNDS: Final = frozenset(
+    (
+        "of", "for", "by", "when", "while", "before", "after", "from", "without", "not", "to", "in", "on", "with", "is",
+        "are", "am", "be", "been", "was", "were", "i", "you", "we", "they", "it", "avoid", "start", "stop", "keep", "like",
+        "mind", "about", "than", "and", "or", "if", "since", "until", "at", "as", "go", "try", "worth", "person", "people",
+        "someone", "who", "that",
+    )
+)  # fmt: skip
 _SHORT: Final = frozenset(
     ("a", "an", "the", "is", "are", "it", "of", "in", "on", "to", "for", "do", "does", "i", "my", "me", "we", "you",
      "how", "what", "which", "can", "could", "would", "this", "that", "these", "there", "here", "'s")
@@ -115,6 +128,8 @@ def is_of_words(reading: Reading, lexicon: Lexicon) -> bool:
 def form(pair: Pair, _: Lexicon) -> bool:
     """Where a question has hardly a word that says something, those that say little make it another one; and what one
     does is not what is made of it: "training" and "a train"."""
+    if pair.a.orders_one != pair.b.orders_one and {pair.a.frame, pair.b.frame} <= {"what", "wish"}:
+        return True  # "Tell me a joke", "What is a joke?"
     if pair.a.material is None and min(_weight(pair.a), _weight(pair.b)) <= 1:
         return pair.a.rest != pair.b.rest or not _same_surfaces(pair)
     return any(_is_another_noun(x, y, pair) for x, y in _matched(pair))
@@ -137,11 +152,15 @@ def _same_surfaces(pair: Pair) -> bool:
 
 
 def _is_another_noun(x: Term, y: Term, pair: Pair) -> bool:
-    for one, other, reading in ((x, y, pair.b), (y, x, pair.a)):
-        if one.phrase == other.phrase and one.surface.endswith("ing") and not other.surface.endswith(("ing", "ed")):
-            place = reading.raw.index(other.surface) if other.surface in reading.raw else 0
-            if place and reading.raw[place - 1] in _BEFORE_NOUNS:
-                return True
+    """ "frosting" and "frost"; also "Robin Williams" and "Robin William"."""
+    if x.phrase != y.phrase or x.surface == y.surface:
+        return False
+    if x.is_name and y.is_name:
+        return True
+    for one, other, reading in ((x, y, pair.a), (y, x, pair.b)):
+        if one.surface.endswith("ing") and not other.surface.endswith(("ing", "ed")):
+            place = reading.raw.index(one.surface) if one.surface in reading.raw else 0
+            return place > 0 and reading.raw[place - 1] not in _BEFORE_GERUNDS
     return False
 
 
@@ -156,7 +175,7 @@ def constraint(pair: Pair, lexicon: Lexicon) -> bool:
 
 def modality(pair: Pair, lexicon: Lexicon) -> bool:
     return (
-        (pair.a.frame == pair.b.frame == "yes_no" and _obliges(pair.a) != _obliges(pair.b))
+        (pair.a.frame == pair.b.frame and _mode(pair.a) != _mode(pair.b))
         or _tenses(pair.a) * _tenses(pair.b) < 0
         or bool({t.value for t in pair.left("modal")} - _TENSES)
         or any(t.value in lexicon.words["other_person"] for t in pair.left("content"))
@@ -185,9 +204,12 @@ def question(pair: Pair, lexicon: Lexicon) -> bool:
         or _names_what_it_asks(pair.b, a)
     ):
         return False
-    return {a, b} != {None, "howto"} or _makes(pair.a, lexicon) or _makes(pair.b, lexicon)
+    orders = any(reading.frame is None and _DETERMINING & set(reading.raw) for reading in (pair.a, pair.b))
+    return {a, b} != {None, "howto"} or orders or _makes(pair.a, lexicon) or _makes(pair.b, lexicon)
 
 
+_DETERMINING: Final = frozenset(("a", "an", "the", "my", "your", "this", "these", "me", "it"))
+_ABLE: Final = frozenset(("can", "could", "may", "able", "possible", "allowed", "permitted", "ok", "okay"))
 _DUTIES: Final = frozenset(
     ("must", "required", "mandatory", "obligatory", "obliged", "compulsory", "necessary", "ought")
 )
@@ -222,9 +244,13 @@ _AIMING: Final = frozenset(form for word in ("stop", "remember", "forget", "regr
 _TENSES: Final = frozenset(("did", "was", "were"))  # which the form of a verb may say as well
 
 
-def _obliges(reading: Reading) -> bool:
-    """Whether it is about what must be."""
-    return bool(_DUTIES & set(reading.raw)) or bool(_TO_BE_DONE & set(pairwise(reading.raw)))
+def _mode(reading: Reading) -> str:
+    """Of a question with a yes or no, or with a measure: whether it is about what must be, can be, or is."""
+    form, words = reading.frame or "", set(reading.raw)
+    if form == "yes_no" and (_DUTIES & words or _TO_BE_DONE & set(pairwise(reading.raw))):
+        return "must"
+    measures = form == "yes_no" or (form.startswith("how_") and form != "how_is") or form == "who"
+    return "can" if measures and _ABLE & words else ""
 
 
 def _tenses(reading: Reading) -> int:

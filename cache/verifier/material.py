@@ -16,6 +16,7 @@ _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
 _POINTING: Final = frozenset(
     ("this", "the", "these", "those", "that", "following", "below", "above", "attached", "given", "provided", "my")
 )
+_GENERAL: Final = frozenset(map(stem, ("text", "passage", "input", "snippet", "excerpt", "following")))
 _LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _BEGINNING: Final = 80  # characters that have an instruction's first words
 _MOST_LABELS: Final = 2  # in front of an instruction, each with a colon
@@ -70,6 +71,9 @@ def without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     for piece in found:
         word = stem(piece.value) if piece.kind == "word" else ""
         points = bool(kept) and kept[-1].kind == "word" and kept[-1].value in _POINTING
+        loosely = points and kept[-1].value in ("the", "my")  # "the letter" may be what is to be written
+        if loosely and not (word in _GENERAL or (len(kept) > 1 and kept[-2].value in _LEADING_TO)):
+            points = False
         if points and word in lexicon.words["label"]:
             continue
         if points and word in lexicon.words["material"]:

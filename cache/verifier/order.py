@@ -65,7 +65,8 @@ def _asking_first(terms: Sequence[Term]) -> list[Term]:
 
 
 def _same(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
-    if all(sum(term.sort == "date" for term in terms) == 1 for terms in (a, b)):  # then it has one role
+    joined = any(term.sort == "join" and term.value != "," for term in (*a, *b))
+    if not joined and all(sum(term.sort == "date" for term in terms) == 1 for terms in (a, b)):  # then it has one role
         a, b = ([term for term in terms if term.sort != "date"] for terms in (a, b))
     if _alike(a, b, symmetric=symmetric):
         return True

@@ -22,6 +22,12 @@ _LABEL: Final = re.compile(
 )
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
 _ARTICLES: Final = frozenset(("a", "an", "the", "is", "are", "am", "be", "it", "of"))
+_ALONE: Final = re.compile(r"(?<=\s)(?:[^\w\s,&\u2013\u2014-]+|--+)(?=\s)")
+_ORDERING_ONE: Final = re.compile(
+    r"^\W*(?:please |can you |could you )*(?:(?:tell|give|name|show|get|send|find)(?: me| us)?"
+    r"|i (?:need|want|would like)|(?:i am |i'm )?looking for) (?:an?|some|another)\b",
+    re.IGNORECASE,
+)
 _FORMULA: Final = re.compile(r"[\w)] ?[-+*/^%] ?[\d(a-z]\b|\d!|[)(] ?[-+*/^]|\(\w\)")
 _MARKS: Final = re.compile(r"[()\[\]{}!^]|(?<=\d) ?-(?= ?\d)")
 _DETERMINERS: Final = frozenset(
@@ -58,6 +64,8 @@ class Reading:
     raw: tuple[str, ...]  # its words as they are written, slips and most courtesies too
     marks: str  # brackets and the like, where there is something to calculate or to parse
     begins_large: bool
+    names: frozenset[str]  # words that begin with a capital letter where others do not
+    orders_one: bool  # "Give me a …"
     rest: frozenset[str]  # of those behind courtesies and the question's form, the ones that say little
 
     def of(self, *sorts: Sort) -> tuple[Term, ...]:
@@ -90,7 +98,10 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
         frame = "what"  # "Is it A or B?"
     marks = "".join(_MARKS.findall(instruction)) if _FORMULA.search(instruction) else ""
-    return Reading(frame, terms, material, words, raw, marks, instruction[:1].isupper(), rest)
+    marks += " ".join(_ALONE.findall(instruction))
+    names = frozenset(piece.value for piece in given if piece.is_name)
+    orders = bool(_ORDERING_ONE.search(instruction))
+    return Reading(frame, terms, material, words, raw, marks, instruction[:1].isupper(), names, orders, rest)
 
 
 def _says_little(piece: Piece, lexicon: Lexicon) -> bool:
@@ -217,7 +228,6 @@ def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, infinitive: bool, l
 
 def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, leads: bool) -> Sort | None:
     """None: it says nothing."""
-    form = lexicon.form
     if len(phrase) > 1:
         return "quantifier" if " ".join(phrase) in lexicon.words["quantifier"] else "content"
     if piece.value in ("and", "or", "versus"):
@@ -226,10 +236,12 @@ def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, leads: bool) -> Sor
         return "negation"
     if piece.is_title:
         return "content"  # "vitamin A", "a GET request"
-    if leads and piece.value in _WHICH:
-        return "strong"  # "when to plant" is not "where to plant"
+    return "strong" if leads and piece.value in _WHICH else _sort_by_form(piece.value, lexicon)
+
+
+def _sort_by_form(word: str, lexicon: Lexicon) -> Sort | None:
     sorts: tuple[Sort, ...] = ("modal", "negation", "quantifier", "strong", "weak")
-    known: Sort = next((sort for sort in sorts if piece.value in form[sort]), "content")
-    if known == "content" and piece.value in _RELATIVE:
+    known: Sort = next((sort for sort in sorts if word in lexicon.form[sort]), "content")
+    if known == "content" and word in _RELATIVE:
         return "weak"
-    return None if known == "content" and (piece.value == "'s" or piece.value in form["empty"]) else known
+    return None if known == "content" and (word == "'s" or word in lexicon.form["empty"]) else known

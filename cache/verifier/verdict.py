@@ -122,7 +122,8 @@ def _is_bound(words: list[str], place: int) -> bool:
 
 def _same_words(a: Reading, b: Reading, lexicon: Lexicon) -> bool:
     """Slips apart, where they are none of what is asked about."""
-    same = a.words == b.words and a.material == b.material
+    same = a.words == b.words and a.material == b.material and a.marks == b.marks
+    same = same and (a.names == b.names or not (a.begins_large and b.begins_large))
     return same and (a.raw == b.raw or not (is_of_words(a, lexicon) or is_of_words(b, lexicon)))
 
 
