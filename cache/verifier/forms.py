@@ -34,13 +34,13 @@ _NOUNS_TOO: Final = frozenset(
         "say",
     )
 )
-_DETERMINING: Final = [
-    [word]
-    for word in (
-        "the", "a", "an", "me", "us", "all", "every", "each", "any", "some", "your", "my", "its", "this", "thes", "these",
-        "only", "just", "one", "two", "three", "four", "five", "six", "ten", "if", "whether", "how", "what", "which", "",
+_DETERMINING: Final = frozenset(
+    (
+        "the", "a", "an", "me", "us", "all", "every", "each", "any", "some", "your", "my", "its", "this",
+        "thes", "these", "only", "just", "one", "two", "three", "four", "five", "six", "ten", "if", "whether",
+        "how", "what", "which", "",
     )
-]  # fmt: skip
+)  # fmt: skip
 _ARTICLES: Final = frozenset(("the", "a", "an"))
 _ASKING_LAST: Final = frozenset(("what", "which", "how", "who", "whom", "when", "where"))
 _LEADING_UP: Final = frozenset(
@@ -97,7 +97,7 @@ def _asked_last(found: list[Piece], words: list[str], lexicon: Lexicon) -> tuple
 def form_at(words: list[str], place: int, lexicon: Lexicon) -> tuple[str | None, int]:
     """The form that begins at a place, and where it ends."""
     length = lexicon.frame_phrases.at(words, place)
-    if length == 1 and words[place] in _NOUNS_TOO and words[place + 1 : place + 2] not in _DETERMINING:
+    if length == 1 and words[place] in _NOUNS_TOO and not _DETERMINING & set(words[place + 1 : place + 2]):
         length = 0  # "return flights"
     return (lexicon.frames[tuple(words[place : place + length])] if length else None), place + length
 

@@ -27,10 +27,10 @@ _PREFIXES: Final = frozenset(
 _SYMMETRIC: Final = frozenset(("difference", "differ", "similarity", "distance", "common", "versus"))
 _BEFORE_GERUNDS: Final = frozenset(
     (
-        "of", "for", "by", "when", "while", "before", "after", "from", "without", "not", "to", "in", "on", "with", "is",
-        "are", "am", "be", "been", "was", "were", "i", "you", "we", "they", "it", "avoid", "start", "stop", "keep", "like",
-        "mind", "about", "than", "and", "or", "if", "since", "until", "at", "as", "go", "try", "worth", "person", "people",
-        "someone", "who", "that",
+        "of", "for", "by", "when", "while", "before", "after", "from", "without", "not", "to", "in", "on",
+        "with", "is", "are", "am", "be", "been", "was", "were", "i", "you", "we", "they", "it", "avoid",
+        "start", "stop", "keep", "like", "mind", "about", "than", "and", "or", "if", "since", "until", "at",
+        "as", "go", "try", "worth", "person", "people", "someone", "who", "that",
     )
 )  # fmt: skip
 _SHORT: Final = frozenset(
@@ -76,7 +76,7 @@ def entity(pair: Pair, _: Lexicon) -> bool:
     if any(term.is_name for term in pair.left("content")):
         return True
     careful = pair.a.begins_large and pair.b.begins_large  # then a capital letter says something
-    return careful and any(x.is_name != y.is_name and x.surface.isalpha() for x, y in _matched(pair))
+    return careful and any(x.is_name != y.is_name and x.surface == y.surface for x, y in _matched(pair))
 
 
 def roles(pair: Pair, _: Lexicon) -> bool:
@@ -209,7 +209,7 @@ def question(pair: Pair, lexicon: Lexicon) -> bool:
 
 
 _DETERMINING: Final = frozenset(("a", "an", "the", "my", "your", "this", "these", "me", "it"))
-_ABLE: Final = frozenset(("can", "could", "may", "able", "possible", "allowed", "permitted", "ok", "okay"))
+_ABLE: Final = frozenset(("can", "could", "may", "able"))
 _DUTIES: Final = frozenset(
     ("must", "required", "mandatory", "obligatory", "obliged", "compulsory", "necessary", "ought")
 )

@@ -16,6 +16,7 @@ _SENTENCE: Final = re.compile(r"(?<=[.?!])\s+(?=\S)")
 _POINTING: Final = frozenset(
     ("this", "the", "these", "those", "that", "following", "below", "above", "attached", "given", "provided", "my")
 )
+_THERE: Final = frozenset(("above", "below", "underneath", "following"))
 _GENERAL: Final = frozenset(map(stem, ("text", "passage", "input", "snippet", "excerpt", "following")))
 _LEADING_TO: Final = frozenset(("from", "in", "of", "across", "within", "on"))
 _BEGINNING: Final = 80  # characters that have an instruction's first words
@@ -68,11 +69,12 @@ def only_labels(text: str, lexicon: Lexicon) -> bool:
 def without_pointers(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
     """Without what only points at the material: "from the text below", "this SQL query"."""
     kept: list[Piece] = []
-    for piece in found:
+    for place, piece in enumerate(found):
         word = stem(piece.value) if piece.kind == "word" else ""
         points = bool(kept) and kept[-1].kind == "word" and kept[-1].value in _POINTING
         loosely = points and kept[-1].value in ("the", "my")  # "the letter" may be what is to be written
-        if loosely and not (word in _GENERAL or (len(kept) > 1 and kept[-2].value in _LEADING_TO)):
+        there = place + 1 < len(found) and found[place + 1].value in _THERE
+        if loosely and not (there or word in _GENERAL or (len(kept) > 1 and kept[-2].value in _LEADING_TO)):
             points = False
         if points and word in lexicon.words["label"]:
             continue

@@ -115,11 +115,13 @@ def _listed(terms: Sequence[Term]) -> Iterator[Term]:
 
 
 def _may_change_places(terms: Sequence[Term], place: int) -> bool:
-    """Not what an adjective or verb before it may belong to ("fried rice and chicken"), nor steps ("wash and dry")."""
+    """Not what an adjective before it may belong to ("fried rice and chicken"), nor steps ("how to wash and dry")."""
     before = terms[place - 1] if place else None
-    return before is None or (
-        before.sort != "content" and not (before.value == ASKS and terms[place].sort == "content")
-    )
+    if before is None or before.value == ASKS:
+        return before is not None and before.surface not in ("howto", "wish")
+    if before.sort == "content":  # a verb, if it comes first
+        return place < 2 or terms[place - 2].value in (ASKS, "that")
+    return True
 
 
 def _denials_first(given: Sequence[Term]) -> list[Term]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from cache.verifier.clauses import plainly_negated, without_chatter
 from cache.verifier.courtesy import begun, without_courtesies, without_polite
-from cache.verifier.forms import framed, settled
+from cache.verifier.forms import ASKS, framed, settled
 from cache.verifier.lexicon import Lexicon, Phrase
 from cache.verifier.material import instructs, parted, without_pointers
 from cache.verifier.quantities import UNITS, spelt
@@ -22,7 +22,7 @@ _LABEL: Final = re.compile(
 )
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
 _ARTICLES: Final = frozenset(("a", "an", "the", "is", "are", "am", "be", "it", "of"))
-_ALONE: Final = re.compile(r"(?<=\s)(?:[^\w\s,&\u2013\u2014-]+|--+)(?=\s)")
+_ALONE: Final = re.compile(r"(?<=\s)(?:[^\w\s,&\u2013\u2014-]+)(?=\s)")
 _ORDERING_ONE: Final = re.compile(
     r"^\W*(?:please |can you |could you )*(?:(?:tell|give|name|show|get|send|find)(?: me| us)?"
     r"|i (?:need|want|would like)|(?:i am |i'm )?looking for) (?:an?|some|another)\b",
@@ -97,11 +97,23 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     frame, terms = settled(frame, tuple(_terms(_numbered(found, lexicon), lexicon)), lexicon)
     if has_material and frame == "yes_no" and any(term.value == "or" for term in terms):
         frame = "what"  # "Is it A or B?"
+    terms = tuple(replace(term, surface=frame or "") if term.value == ASKS else term for term in terms)
     marks = "".join(_MARKS.findall(instruction)) if _FORMULA.search(instruction) else ""
     marks += " ".join(_ALONE.findall(instruction))
     names = frozenset(piece.value for piece in given if piece.is_name)
     orders = bool(_ORDERING_ONE.search(instruction))
-    return Reading(frame, terms, material, words, raw, marks, instruction[:1].isupper(), names, orders, rest)
+    return Reading(
+        frame,
+        terms,
+        material,
+        words,
+        raw,
+        marks,
+        instruction[:1].isupper() and not instruction.isupper(),
+        names,
+        orders,
+        rest,
+    )
 
 
 def _says_little(piece: Piece, lexicon: Lexicon) -> bool:
