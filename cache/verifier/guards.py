@@ -76,7 +76,11 @@ def entity(pair: Pair, _: Lexicon) -> bool:
     if any(term.is_name for term in pair.left("content")):
         return True
     careful = pair.a.begins_large and pair.b.begins_large  # then a capital letter says something
-    return careful and any(x.is_name != y.is_name and x.surface == y.surface for x, y in _matched(pair))
+    return careful and any(x.is_name != y.is_name and _is_plural(x.surface, y.surface) for x, y in _matched(pair))
+
+
+def _is_plural(one: str, other: str) -> bool:
+    return one in (other, f"{other}s") or other == f"{one}s"
 
 
 def roles(pair: Pair, _: Lexicon) -> bool:

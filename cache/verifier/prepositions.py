@@ -30,9 +30,12 @@ def same_prepositions(a: Sequence[Term], b: Sequence[Term]) -> bool:
 
 
 def _led(terms: Sequence[Term]) -> Iterator[tuple[str, str]]:
-    """Each word behind a preposition, and the class of that."""
-    before: Term | None = None
-    for term in terms:
-        if term.sort in _SAID and before is not None and before.sort == "weak" and before.value not in _LOOSE:
-            yield term.value, _CLASS.get(before.value, before.value)
-        before = term
+    """Each word behind a preposition, and the class of that; one with no word behind it belongs to the one before."""
+    said = ""
+    for term, following in zip(terms, (*terms[1:], Term("break", "")), strict=True):
+        if term.sort in _SAID:
+            said = term.value
+        elif term.sort == "weak" and term.value not in _LOOSE:
+            led = following.value if following.sort in _SAID else f"{said}…"
+            if following.sort in _SAID or following.sort in ("break", "weak"):
+                yield led, _CLASS.get(term.value, term.value)

@@ -29,7 +29,7 @@ _ORDERING_ONE: Final = re.compile(
     re.IGNORECASE,
 )
 _FORMULA: Final = re.compile(r"[\w)] ?[-+*/^%] ?[\d(a-z]\b|\d!|[)(] ?[-+*/^]|\(\w\)")
-_MARKS: Final = re.compile(r"[()\[\]{}!^]|(?<=\d) ?-(?= ?\d)")
+_MARKS: Final = re.compile(r"[()\[\]{}!^]|(?<=\d) ?-(?= ?\d)|\b\w\b")
 _DETERMINERS: Final = frozenset(
     (
         "a",

@@ -204,10 +204,10 @@ def _pieces(name: str, said: str, *, begins: bool) -> Iterator[Piece]:
 
 def _literal(name: str, said: str) -> str:
     if name == "fence":
-        return "`" + " ".join(re.sub(r"^```\w*", "", said).removesuffix("```").split())
+        return "`" + " ".join(said.removeprefix("```").removesuffix("```").split())
     if name in ("tick", "quote"):
         mark = said[0] if "$" in said or "\\" in said else "`"  # to a shell they are not alike
-        return mark + " ".join(said[1:-1].split()).rstrip(".,;")
+        return mark + " ".join(said[1:-1].split()).rstrip(".,")
     if name == "operator" and said[0].isalpha():
         return said.upper()  # "C#"
     return said.strip().rstrip("/") if name == "url" else said.strip()
