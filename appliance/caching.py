@@ -87,11 +87,13 @@ class Caching:
                     _follow(exchange, flight.exchange)
                 yield _unpaid(event) if joined else event
 
-    async def complain(self, request_id: str, *, correct: bool) -> bool:
-        """A user's word on a hit. Whether the hit is known; a wrong one is gone from the cache."""
-        served = self._served.pop(request_id, None)
-        if served is None:
+    async def complain(self, request_id: str, principal: Principal, *, correct: bool) -> bool:
+        """A user's word on a hit that they were given, or an admin's on any. Whether it is known; a wrong one is gone
+        from the cache."""
+        served = self._served.get(request_id)
+        if served is None or (served.namespace != principal.id and "admin" not in principal.scopes):
             return False
+        del self._served[request_id]
         if served.hit.tier == "semantic":
             self.cache.check(served.namespace, served.step, served.hit.score, right=correct)
         if not correct:

@@ -50,6 +50,7 @@ ACCESS: Final = (
     Access("/healthz", _PROBE, frozenset()),
     Access("/readyz", _PROBE, frozenset()),
     Access("/metrics", None, frozenset({"metrics", "admin"})),
+    Access("/admin/v1/cache/feedback", frozenset({"POST"}), _INFER | _ADMIN),  # of one's own hits; an admin's of all
     Access("/admin", None, _ADMIN),
     Access("/v1/tasks", None, _INFER),
     Access("/v1", frozenset({"POST"}), _INFER, generates=True),

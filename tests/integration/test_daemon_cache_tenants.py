@@ -215,7 +215,7 @@ def test_identical_requests_of_two_keys_at_a_time_are_two_generations(tenants: T
     wait_until(lambda: Counter(key for (key,) in rows(tenants.daemon, question)) == local, "one for each", SLOW_S)
 
 
-def test_only_an_owner_complains_and_evicts_and_one_key_s_answers_only(tenants: Tenants) -> None:
+def test_only_an_owner_evicts_and_a_key_complains_of_its_own_hits_only(tenants: Tenants) -> None:
     clear(tenants)
     hit = wait_hit(tenants, tenants.ann)
     wait_hit(tenants, tenants.bob)
@@ -224,7 +224,6 @@ def test_only_an_owner_complains_and_evicts_and_one_key_s_answers_only(tenants: 
         forged = {"x-api-key": tenants.owner.id, "x-appliance-scope": "admin"}
         with tenants.daemon.client(key.secret) as client:
             refused = [
-                client.post(FEEDBACK, json=complaint, headers=forged),
                 client.delete(CACHE, headers=forged),
                 client.delete(CACHE, params={"namespace": tenants.ann.id}),
                 client.delete(CACHE, params={"namespace": tenants.bob.id}),
@@ -233,10 +232,16 @@ def test_only_an_owner_complains_and_evicts_and_one_key_s_answers_only(tenants: 
                 client.get("/metrics"),
             ]
         assert {(one.status_code, one.json()["error"]["code"]) for one in refused} == {(403, "forbidden")}
+    with tenants.daemon.client(tenants.bob.secret) as client:
+        others = client.post(FEEDBACK, json=complaint, headers={"x-api-key": tenants.owner.id})
+    assert (others.status_code, others.json()["error"]["param"]) == (400, "request_id")
     assert namespaces(tenants) == {tenants.ann.id: 1, tenants.bob.id: 1}
-    assert asked_by(tenants, tenants.ann).route == "cache-exact"
+    again = asked_by(tenants, tenants.ann)
+    assert again.route == "cache-exact"
 
     with tenants.daemon.client(tenants.owner.secret) as client:
+        client.post(FEEDBACK, json={"request_id": again.request_id, "correct": True}).raise_for_status()
+    with tenants.daemon.client(tenants.ann.secret) as client:
         client.post(FEEDBACK, json=complaint).raise_for_status()
     assert namespaces(tenants) == {tenants.bob.id: 1}
     assert asked_by(tenants, tenants.ann).route == "local"

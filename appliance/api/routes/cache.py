@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from appliance.api.openai.schema import request_body
 from appliance.api.openai.validation import Body, Text, validated
 from appliance.api.routes.description import errors
-from appliance.api.state import daemon, json_body
+from appliance.api.state import daemon, json_body, principal
 from appliance.errors import InvalidRequest
 
 router = APIRouter()
@@ -48,9 +48,12 @@ async def evict(
     responses=errors(400, 401, 403, 408, 413, 429),
 )
 async def feedback(request: Request) -> dict[str, Any]:
-    """Says of a hit whether its answer was right. A wrong one is gone, and counts against the false-hit budget."""
+    """Says of a hit whether its answer was right. A wrong one is gone, and counts against the false-hit budget.
+
+    A key without the scope `admin` speaks of the hits that it was given itself.
+    """
     body = validated(FeedbackBody, await json_body(request))
     caching = daemon(request).caching
-    if not await caching.complain(body.request_id, correct=body.correct):
+    if not await caching.complain(body.request_id, principal(request), correct=body.correct):
         raise InvalidRequest("'request_id' is not that of a hit that this daemon remembers.", param="request_id")
     return {"request_id": body.request_id, "correct": body.correct}
