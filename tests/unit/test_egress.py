@@ -15,6 +15,7 @@ CONNECTING = {"httpx", "httpx2", "requests", "urllib.request", "urllib3", "aioht
               "huggingface_hub", "websockets", "anthropic", "openai"}  # fmt: skip
 ALLOWED = {
     "fallback/gate.py": "it is the gate",
+    "appliance/cli/calibrate.py": "names httpx's client for its annotations only",
     "fallback/attempt.py": "names httpx's exceptions, and sends through the gate's client",
     "fallback/paid_attempt.py": "names the type of the gate's client",
     "appliance/cli/daemon.py": "the command line talks to the daemon that its user names",
