@@ -28,7 +28,7 @@ Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
 
 EMBEDDED_AT_ONCE: Final = 16
 # Some 8 tokens. The embedding model takes 5.6 ms for them on one core, 4 of these to read its weights; five times as
-# many tokens guess a percent better.
+# much text guesses a percent better.
 EMBEDDED_CHARACTERS: Final = 28
 SHORTEST_SYSTEM: Final = 60  # a shorter one says who answers, not what is to be done
 LEXICON_WEIGHT: Final = 0.25
