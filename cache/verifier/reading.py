@@ -85,7 +85,7 @@ def read(text: str, beside: str, lexicon: Lexicon, is_word: IsWord, *, has_mater
     given = pieces(instruction)
     found = [_spelt_out(piece, others, lexicon, is_word) for piece in given]
     words = tuple(piece.value for piece in found if piece.kind != "break")
-    found = plainly_negated(without_chatter(without_polite(found, lexicon), lexicon))
+    found = plainly_negated(without_chatter(without_polite(without_chatter(found, lexicon), lexicon), lexicon))
     if has_material or material is not None:
         found = without_pointers(found, lexicon)
     if has_material:
