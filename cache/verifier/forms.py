@@ -97,7 +97,8 @@ def _asked_last(found: list[Piece], words: list[str], lexicon: Lexicon) -> tuple
 def form_at(words: list[str], place: int, lexicon: Lexicon) -> tuple[str | None, int]:
     """The form that begins at a place, and where it ends."""
     length = lexicon.frame_phrases.at(words, place)
-    if length == 1 and words[place] in _NOUNS_TOO and not _DETERMINING & set(words[place + 1 : place + 2]):
+    owned = words[place + 2 : place + 3] == ["'s"]  # "name France's capital"
+    if length == 1 and words[place] in _NOUNS_TOO and not (owned or _DETERMINING & set(words[place + 1 : place + 2])):
         length = 0  # "return flights"
     return (lexicon.frames[tuple(words[place : place + length])] if length else None), place + length
 
