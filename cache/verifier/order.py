@@ -81,7 +81,8 @@ def _alike(a: Sequence[Term], b: Sequence[Term], *, symmetric: bool) -> bool:
     if symmetric and _segments(a) == _segments(b):
         return True
     return any(
-        _values(_compounds(a, joins)) == _values(_compounds(b, joins)) for joins in (("of",), ("of", "for", "in", "on"))
+        _values(_compounds(a, joins, whole=whole)) == _values(_compounds(b, joins, whole=whole))
+        for joins, whole in ((("of",), False), (("of", "for", "in", "on"), False), (("of",), True))
     )
 
 
@@ -192,15 +193,18 @@ def _segments(terms: Sequence[Term]) -> Counter[tuple[str, ...]]:
     return +found
 
 
-def _compounds(terms: Sequence[Term], joins: tuple[str, ...]) -> list[Term]:
-    """ "capital of France" as "France capital": what follows the preposition goes before the word that precedes it."""
+def _compounds(terms: Sequence[Term], joins: tuple[str, ...], *, whole: bool) -> list[Term]:
+    """ "capital of France" as "France capital": what follows the preposition goes before the word that precedes it, or
+    before all that do ("default port of Redis")."""
     made = list(terms)
     for place in range(len(made) - 1, 0, -1):
         if made[place].sort != "weak" or made[place].value not in joins or made[place - 1].sort not in _SAID:
             continue
-        end = place + 1
+        end, begin = place + 1, place - 1
         while end < len(made) and made[end].sort in _SAID:
             end += 1
+        while whole and begin > 0 and made[begin - 1].sort in _SAID:
+            begin -= 1
         if end > place + 1:
-            made[place - 1 : end] = [*made[place + 1 : end], made[place - 1]]
+            made[begin:end] = [*made[place + 1 : end], *made[begin:place]]
     return made

@@ -1,7 +1,7 @@
 """Numbers, dates and times in one form for all their spellings. Pure."""
 
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -19,7 +19,7 @@ _WORDS: Final = {
     word: value * 10
     for value, word in enumerate(("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"), 2)
 }  # fmt: skip
-_MULTIPLES: Final = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+MULTIPLES: Final = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _ORDINALS: Final = {
     word: value
     for value, word in enumerate(
@@ -87,6 +87,14 @@ def number_value(said: str) -> tuple[str, str]:
     return f"{sign.strip('+')}{digits.replace(',', '')}", ""  # Python 3.10 is not Python 3.1
 
 
+def multiplied(number: str, multiple: str) -> str:
+    """ "1.5" and "million" are "1500000"."""
+    try:
+        return plain(Decimal(number) * MULTIPLES[multiple])
+    except InvalidOperation:  # "#3", or what no number is
+        return f"{number} {multiple}"
+
+
 def plain(value: Decimal) -> str:
     """Without an exponent, and without zeros that say nothing."""
     text = f"{value:f}"
@@ -104,11 +112,11 @@ def spelt(words: list[str]) -> tuple[int, str]:
             part = (part or Decimal(0)) + _WORDS[word]
         elif i == 0 and re.fullmatch(r"\d+(?:\.\d+)?", word):
             part = Decimal(word)
-        elif word in _MULTIPLES and (part is not None or (i == 0 and word != "hundred")):
-            part = (part if part is not None else Decimal(1)) * _MULTIPLES[word]
-            if _MULTIPLES[word] >= 1000:
+        elif word in MULTIPLES and (part is not None or (i == 0 and word != "hundred")):
+            part = (part if part is not None else Decimal(1)) * MULTIPLES[word]
+            if MULTIPLES[word] >= 1000:
                 total, part = total + part, None
-        elif word == "and" and used and i + 1 < len(words) and words[i - 1] in _MULTIPLES and words[i + 1] in _WORDS:
+        elif word == "and" and used and i + 1 < len(words) and words[i - 1] in MULTIPLES and words[i + 1] in _WORDS:
             continue
         elif word in _ORDINALS and (part is None or part >= 20):
             return i + 1, f"#{plain(total + (part or 0) + _ORDINALS[word])}"

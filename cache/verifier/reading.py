@@ -10,14 +10,15 @@ from cache.verifier.courtesy import begun, without_courtesies, without_polite
 from cache.verifier.forms import ASKS, framed, settled
 from cache.verifier.lexicon import Lexicon, Phrase
 from cache.verifier.material import instructs, parted, without_pointers
-from cache.verifier.quantities import UNITS, spelt
+from cache.verifier.quantities import MULTIPLES, UNITS, multiplied, spelt
 from cache.verifier.scan import Piece, pieces, stems_of
 from cache.verifier.spelling import IsWord, corrected, is_mistyped
 from cache.verifier.tasks import plainly_told
 from cache.verifier.term import Sort, Term
 
 _LABEL: Final = re.compile(
-    r"^\s*(?:task|question|instruction|instructions|query|q|user|request|prompt|ask|todo|input|goal|message)\s*[:>-]\s*(?=\S)",
+    r"^\s*(?:step(?: \d+)?|task|question|instruction|instructions|query|q|user|request|prompt|ask|todo|input|goal"
+    r"|message)\s*[:>-]\s*(?=\S)",
     re.IGNORECASE,
 )
 _NOT: Final = frozenset(("not", "no", "without", "nor", "non"))
@@ -151,6 +152,9 @@ def _numbered(found: list[Piece], lexicon: Lexicon) -> list[Piece]:
             if not alone:
                 made.append(Piece("number", value))
             place += used
+        elif made and made[-1].kind == "number" and found[place].value in MULTIPLES:
+            made[-1] = Piece("number", multiplied(made[-1].value, found[place].value))
+            place += 1
         elif made and made[-1].kind == "number" and _is_unit(found, place):
             made.append(Piece("word", UNITS[found[place].value]))
             place += 1

@@ -118,6 +118,8 @@ _SPELLINGS: Final = tuple(
         (r"\b(i|you|we|they|he|she|it|what|who|how)'d\b", r"\1 would"),
         (r"\b(i|you|we|they|he|she|it|what|who|that)'ll\b", r"\1 will"),
         (r"\b(you|we|they|what|who)'re\b", r"\1 are"),
+        (r"\b(long|much|many|often|what|who|where|how|why|could|should|would|must)'ve\b", r"\1 have"),
+        (r"\b(where|why|when)'d\b", r"\1 did"),
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
         (r"\bpl[sz]s?\b", "please"),

@@ -51,7 +51,10 @@ def _names_a_form(words: list[str], place: int) -> bool:
 
 
 def _says_nothing(found: list[Piece], words: list[str], place: int, lexicon: Lexicon) -> bool:
-    if words[place] in _FOLLOWING and place and words[place - 1] in lexicon.words["getting"]:
+    before = place - 1
+    while before > 0 and words[before] in _FOLLOWING:
+        before -= 1
+    if words[place] in _FOLLOWING and before >= 0 and words[before] in lexicon.words["getting"]:
         return True
     ends = all(piece.kind == "break" for piece in found[place + 1 : place + 2])
     return words[place] in _TRAILING and ends
