@@ -1,7 +1,7 @@
 """What a text asks, taken apart: its question form, its terms in order, and what must be the same to the letter."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -193,13 +193,14 @@ def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
             continue
         length = lexicon.phrases.at(stems, place)
         if length and not taken & set(range(place, place + length)):
-            phrase = tuple(stems[place : place + length])
-            taken |= set(range(place, place + length))
+            places: Sequence[int] = range(place, place + length)
         elif (particle := _particle(found, stems, place, lexicon)) and particle not in taken:
-            phrase = (stems[place], stems[particle])
-            taken.add(particle)
+            places = (place, particle)
         else:
-            phrase = (stems[place],)
+            places = (place,)
+        taken |= set(places)
+        phrase = tuple(stems[i] for i in places)
+        written = " ".join(found[i].value for i in places)
         term = _term(
             phrase,
             piece,
@@ -208,7 +209,7 @@ def _terms(found: list[Piece], lexicon: Lexicon) -> Iterator[Term]:
             leads=stems[place + 1 : place + 2] == ["to"],
         )
         if term is not None:
-            yield term
+            yield term if len(places) == 1 else replace(term, surface=written)
 
 
 def _is_noun(found: list[Piece], place: int) -> bool:
@@ -237,9 +238,8 @@ def _term(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, infinitive: bool, l
     if sort == "weak" and piece.value in _RELATIVE:
         return Term("weak", "that")
     value = {"negation": "not", "modal": piece.value}.get(sort if piece.value in _NOT or sort == "modal" else "")
-    surface = piece.value if len(phrase) == 1 else " ".join(phrase)
     groups = lexicon.groups.get(phrase, frozenset())
-    return Term(sort, value or " ".join(phrase), groups, phrase, surface, piece.is_name)
+    return Term(sort, value or " ".join(phrase), groups, phrase, piece.value, piece.is_name)
 
 
 def _sort(phrase: Phrase, piece: Piece, lexicon: Lexicon, *, leads: bool) -> Sort | None:
