@@ -80,7 +80,8 @@ class Budget:
         reservation.is_open = False
         for account in reservation.accounts:
             self._open[account] -= 1
-            self._reserved[account] -= reservation.usd
+            # Sums of fractions do not come out even: what is left of one is no debt.
+            self._reserved[account] = max(0.0, self._reserved[account] - reservation.usd)
             if not self._open[account]:  # or rounding would keep something for ever
                 del self._open[account], self._reserved[account]
             self._spent[account] += usd
