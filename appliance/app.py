@@ -11,9 +11,10 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp
 
 from appliance import __version__
+from appliance.admission.admission import Admission
 from appliance.api import failures
 from appliance.api.openai.schema import component_schemas
-from appliance.api.routes import cache, control, generation, models, operations, tokens
+from appliance.api.routes import cache, control, generation, models, operations, tasks, tokens
 from appliance.api.state import DaemonState
 from appliance.cache_setup import CACHE_FILE, cache_of, realm_of
 from appliance.caching import Caching
@@ -22,6 +23,7 @@ from appliance.engines import Engines
 from appliance.frontier_setup import frontier_of, prices_of
 from appliance.ledger import Ledger
 from appliance.legs import Legs
+from appliance.machine_load import machine_load
 from appliance.offline import OfflineSwitch
 from appliance.pipeline import Pipeline
 from appliance.rechecks import Rechecks
@@ -35,8 +37,10 @@ from appliance.security.limits import Limiter
 from appliance.security.middleware import SecurityMiddleware
 from appliance.security.origins import OriginPolicy
 from appliance.settings import Loaded
+from appliance.tasks import Tasks
 from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
+from appliance.telemetry.admission_metrics import AdmissionCollector
 from appliance.telemetry.cache_metrics import CacheCollector
 from appliance.telemetry.metrics import Metrics
 from fallback import EgressGate
@@ -67,8 +71,18 @@ class Application:
         self._preparing: asyncio.Task[None] | None = None
         self._tending: asyncio.Task[None] | None = None
         self._rechecking: asyncio.Task[None] | None = None
+        self._admitting: asyncio.Task[None] | None = None
         realm = realm_of(engines.models, settings)
-        legs = Legs(engines, frontier, ledger, metrics)
+        admission = Admission(
+            engines.supervisors,
+            settings.admission,
+            settings.slo,
+            slots=settings.engine.slots,
+            most_waiting=settings.engine.max_waiting,
+            machine=machine_load(settings.admission),
+        )
+        metrics.register(AdmissionCollector(admission))
+        legs = Legs(engines, frontier, ledger, metrics, admission)
         opinion = second_opinion(legs, state_dir) if settings.cache.second_opinion else None
         answers = cache_of(settings.cache, state_dir / CACHE_FILE, files, self._embedder, realm, second_opinion=opinion)
         metrics.register(CacheCollector(answers.status))
@@ -79,6 +93,8 @@ class Application:
             engines=engines,
             pipeline=Pipeline(legs, settings, self._classifier, caching),
             metrics=metrics,
+            admission=admission,
+            tasks=Tasks(),
             frontier=frontier,
             ledger=ledger,
             caching=caching,
@@ -99,12 +115,14 @@ class Application:
         self._preparing = asyncio.create_task(self._prepare())
         self._tending = asyncio.create_task(self.state.caching.cache.tend())
         self._rechecking = asyncio.create_task(self._rechecks.run())
+        self._admitting = asyncio.create_task(self.state.admission.run())
 
     async def _prepare(self) -> None:
         """Once the models are there: what follows would keep the cores from them."""
         for supervisor in self.state.engines.supervisors.values():
             with suppress(EngineError):
                 await supervisor.wait_ready()
+        await asyncio.to_thread(self.state.engines.keep_curves)
         if self._embedder is not None:
             self._embedder.start()
         try:
@@ -114,7 +132,7 @@ class Application:
 
     async def close(self) -> None:
         """After the last request."""
-        for task in (self._preparing, self._tending, self._rechecking):
+        for task in (self._preparing, self._tending, self._rechecking, self._admitting):
             if task is not None:
                 task.cancel()
         if self._embedder is not None:
@@ -133,7 +151,7 @@ class Application:
 def _fastapi(state: DaemonState) -> FastAPI:
     app = FastAPI(title="Inference appliance", version=__version__, docs_url=None, redoc_url=None)
     app.state.daemon = state
-    for module in (generation, models, tokens, operations, control, cache):
+    for module in (generation, models, tokens, tasks, operations, control, cache):
         app.include_router(module.router)
     failures.install(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's own way to extend the document

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.admission_settings import SloSettings
+from appliance.curves import Curves, mark_of
 from appliance.errors import InvalidRequest, ModelNotFound
 from appliance.settings import EngineSettings
+from runtimes.engine import CostCurve
 from runtimes.supervisor import Limits, Supervisor
 from runtimes.worker.messages import Load
 
@@ -24,16 +27,26 @@ class ServedModel:
 
 class Engines:
     def __init__(
-        self, models: Iterable[ServedModel], settings: EngineSettings, environ: Mapping[str, str] = os.environ
+        self,
+        models: Iterable[ServedModel],
+        settings: EngineSettings,
+        slo: SloSettings,
+        curves: Curves,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.models = tuple(models)
+        self._curves = curves
+        self._marks = {model.name: mark_of(model.path, settings) for model in self.models}
         limits = Limits(
             max_in_flight=settings.slots + settings.max_waiting,
             hang_timeout_s=settings.hang_timeout_s,
             load_timeout_s=settings.load_timeout_s,
         )
         self.supervisors = {
-            model.name: Supervisor(_load(model.path, settings), limits, environ) for model in self.models
+            model.name: Supervisor(
+                _load(model.path, settings, slo, curves.find(self._marks[model.name])), limits, environ
+            )
+            for model in self.models
         }
 
     def start(self) -> None:
@@ -43,6 +56,12 @@ class Engines:
     async def stop(self) -> None:
         for supervisor in self.supervisors.values():
             await supervisor.stop()
+
+    def keep_curves(self) -> None:
+        """What was measured of the models that are loaded, for the next start. Writes a file."""
+        for name, supervisor in self.supervisors.items():
+            if supervisor.curve is not None:
+                self._curves.keep(self._marks[name], supervisor.curve)
 
     @property
     def ready(self) -> bool:
@@ -72,7 +91,7 @@ def served_model(name: str, path: Path) -> ServedModel:
     return ServedModel(name, path, created)
 
 
-def _load(path: Path, settings: EngineSettings) -> Load:
+def _load(path: Path, settings: EngineSettings, slo: SloSettings, curve: CostCurve | None) -> Load:
     return Load(
         path=str(path),
         slots=settings.slots,
@@ -81,4 +100,6 @@ def _load(path: Path, settings: EngineSettings) -> Load:
         threads=settings.threads,
         gpu_layers=settings.gpu_layers,
         step_target_s=settings.step_target_ms / 1000,
+        itl_target_s=slo.itl_ms / 1000,
+        curve=curve,
     )

@@ -9,8 +9,10 @@ ApplianceError
 │   └── ModelNotFound         404 model_not_found
 ├── MethodNotAllowed          405 method_not_allowed
 ├── RequestTimeout            408 request_timeout
+├── Cancelled                 409 cancelled
 ├── BodyTooLarge              413 body_too_large
 ├── RateLimitExceeded         429 rate_limit_exceeded
+├── BranchShed                429 branch_shed
 ├── BudgetExceeded            429 budget_exceeded
 ├── InternalError             500 internal_error
 │   └── EngineCrashed         500 engine_crashed
@@ -83,6 +85,14 @@ class MethodNotAllowed(ApplianceError):
     code = "method_not_allowed"
 
 
+class Cancelled(ApplianceError):
+    """Its task was, by whom it belongs to."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "cancelled"
+
+
 class RequestTimeout(ApplianceError):
     status = 408
     type = "invalid_request_error"
@@ -99,6 +109,15 @@ class RateLimitExceeded(ApplianceError):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+    default_retry_after_s = 1
+
+
+class BranchShed(ApplianceError):
+    """The machine is saturated, and the request may be shed."""
+
+    status = 429
+    type = "overloaded_error"
+    code = "branch_shed"
     default_retry_after_s = 1
 
 
@@ -159,6 +178,7 @@ _BY_CODE: dict[ErrorCode, type[ApplianceError]] = {
     "context_length_exceeded": ContextLengthExceeded,
     "model_not_found": ModelNotFound,
     "budget_exceeded": BudgetExceeded,
+    "branch_shed": BranchShed,
     "engine_crashed": EngineCrashed,
     "frontier_error": FrontierError,
     "overloaded": Overloaded,

@@ -20,6 +20,7 @@ class Exchange:
     task: str | None = None
     criticality: str | None = None
     queue_s: float | None = None
+    queue_position: int | None = None  # requests that went first
     ttft_s: float | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -6,15 +6,16 @@ Knows no policy and no HTTP: who calls it has decided.
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from appliance.admission.admission import Admission, Lease
 from appliance.answer_reader import AnswerReader
 from appliance.engines import Engines
 from appliance.errors import ApplianceError, from_code
 from appliance.exchange import Exchange, LocalAttempt
 from appliance.ledger import Ledger, Row, percentile_ms
-from appliance.protocol import ChatPrompt, Event, Failed, Private, Request, TextPrompt
+from appliance.protocol import ChatPrompt, Delta, Event, Failed, Private, Request, Started, TextPrompt
 from appliance.security.auth import Principal
 from appliance.telemetry.metrics import Metrics
 from fallback import AttemptRecord, Caller, Frontier, FrontierFailed
@@ -29,6 +30,7 @@ class Legs:
     frontier: Frontier
     ledger: Ledger
     metrics: Metrics
+    admission: Admission
     clock: Callable[[], float] = time.time  # Unix time, for the ledger
 
     async def local(
@@ -41,18 +43,22 @@ class Legs:
         at = self.clock()
         reader: AnswerReader | None = None
         try:
-            generate = supervisor.generate(lambda flight: _message(flight, request), deadline_s)
-            async with aclosing(generate) as events:
-                async for event in events:
-                    if reader is None:  # the model is loaded now, so that it is known how it speaks
-                        reader = _reader(request, supervisor)
-                    gap_s = noted.saw(event, time.monotonic())
-                    if gap_s is not None:
-                        self.metrics.inter_token(model, gap_s)
-                    if isinstance(event, Failed):
-                        raise from_code(event.code, event.message, event.param)
-                    for news in reader.read(event):
-                        yield news
+            async with self.admission.lease(request, model, principal.id, deadline_s) as lease:
+                exchange.queue_position = lease.position
+                generate = supervisor.generate(lambda flight: _message(flight, request), deadline_s, lease.interruption)
+                async with aclosing(generate) as events:
+                    async for event in events:
+                        if reader is None:  # the model is loaded now, so that it is known how it speaks
+                            reader = _reader(request, supervisor)
+                        told = _told(event, lease)
+                        gap_s = noted.saw(told, time.monotonic())
+                        if gap_s is not None:
+                            self.metrics.inter_token(model, gap_s)
+                        if isinstance(told, Failed):
+                            raise lease.error or from_code(told.code, told.message, told.param)
+                        for news in reader.read(told):
+                            yield news
+                lease.whole = True
             noted.outcome = "completed"
         except EngineError as error:
             noted.outcome = error.code
@@ -87,6 +93,17 @@ class Legs:
         return len((await supervisor.tokenize(TextPrompt(text, add_special=False))).tokens)
 
 
+def _told(event: Event, lease: Lease) -> Event:
+    """Notes what an event tells of the engine's work; the wait above the engine is a part of the whole."""
+    match event:
+        case Started():
+            lease.prompt_tokens += event.prompt_tokens - event.cached_tokens
+            return replace(event, queue_s=event.queue_s + lease.waited_s)
+        case Delta():
+            lease.answer_tokens += event.tokens
+    return event
+
+
 def frontier_error(failure: FrontierFailed) -> ApplianceError:
     return from_code(failure.code, failure.message, failure.param, retry_after_s=failure.retry_after_s)
 
@@ -109,6 +126,7 @@ def _message(flight: str, request: Request) -> Generate:
         reasoning=request.reasoning,
         echo=request.echo,
         measure_margin=request.measure_margin,
+        criticality=request.hints.criticality,
     )
 
 

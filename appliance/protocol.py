@@ -22,6 +22,7 @@ ErrorCode = Literal[
     "context_length_exceeded",
     "model_not_found",
     "budget_exceeded",
+    "branch_shed",
     "engine_crashed",
     "frontier_error",
     "overloaded",

@@ -27,6 +27,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from appliance.admission_settings import AdmissionSettings, SloSettings
 from appliance.cache_settings import CacheSettings
 from appliance.frontier_settings import EconomicsSettings, FrontierSettings, RoutingSettings
 from appliance.section import Names, Section
@@ -170,6 +171,8 @@ class Settings(BaseSettings):
     cache: CacheSettings = CacheSettings()
     routing: RoutingSettings = RoutingSettings()
     frontier: FrontierSettings = FrontierSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    slo: SloSettings = SloSettings()
     economics: EconomicsSettings = EconomicsSettings()
     security: SecuritySettings = SecuritySettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -6,7 +6,7 @@ The status line waits for the first token: what goes wrong before it is an HTTP 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 
 from starlette.responses import Response
@@ -18,14 +18,16 @@ from appliance.api.openai.serialize import Serializer
 from appliance.errors import ApplianceError
 from appliance.pipeline import Pipeline, Routed
 from appliance.protocol import Event, Started
+from appliance.tasks import Tasks
 from appliance.telemetry.access import CLIENT_CLOSED
 
 
 class Answer(Response):
     """Runs a request when the server asks for its answer."""
 
-    def __init__(self, pipeline: Pipeline, routed: Routed, serializer: Serializer) -> None:
+    def __init__(self, pipeline: Pipeline, tasks: Tasks, routed: Routed, serializer: Serializer) -> None:
         self._pipeline = pipeline
+        self._tasks = tasks
         self._routed = routed
         self._request = routed.request
         self._exchange = routed.exchange
@@ -41,7 +43,7 @@ class Answer(Response):
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with aclosing(self._events()) as events:
+            async with self._of_its_task(), aclosing(self._events()) as events:
                 collected = [event async for event in events]
             self._serializer.answered_by(self._exchange.model or "")
             body = sse.json_bytes(self._serializer.whole(collected))
@@ -55,7 +57,7 @@ class Answer(Response):
         begun = False
         pending = b""
         try:
-            async with aclosing(self._events()) as events:
+            async with self._of_its_task(), aclosing(self._events()) as events:
                 async for event in events:
                     if not begun:  # the model is known for certain now
                         self._serializer.answered_by(self._exchange.model or "")
@@ -90,6 +92,9 @@ class Answer(Response):
     def _events(self) -> AsyncGenerator[Event, None]:
         return self._pipeline.run(self._routed)
 
+    def _of_its_task(self) -> AbstractAsyncContextManager[None]:
+        return self._tasks.part_of(self._routed.principal.id, self._request.hints.task)
+
     def _hint_headers(self) -> dict[str, str]:
         exchange = self._exchange
         headers = {
@@ -98,6 +103,8 @@ class Answer(Response):
             "x-appliance-model": (exchange.model or "").encode("ascii", "replace").decode(),
             "x-appliance-queue-ms": f"{(exchange.queue_s or 0.0) * 1000:.0f}",
         }
+        if exchange.queue_position:
+            headers["x-appliance-queue-position"] = str(exchange.queue_position)
         if exchange.step is not None:
             headers["x-appliance-step"] = exchange.step
         if exchange.degraded:

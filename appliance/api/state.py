@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from appliance.admission.admission import Admission
 from appliance.caching import Caching
 from appliance.engines import Engines
 from appliance.exchange import Exchange
@@ -14,6 +15,7 @@ from appliance.pipeline import Pipeline
 from appliance.security.auth import Principal
 from appliance.security.body import BodyLimits, read_json
 from appliance.settings import Loaded
+from appliance.tasks import Tasks
 from appliance.telemetry.metrics import Metrics
 from fallback import Frontier
 
@@ -24,6 +26,8 @@ class DaemonState:
     engines: Engines
     pipeline: Pipeline
     metrics: Metrics
+    admission: Admission
+    tasks: Tasks
     frontier: Frontier
     ledger: Ledger
     caching: Caching

@@ -117,6 +117,7 @@ _GROUPS = {
     "keys": "Make, list and revoke API keys.",
     "config": "Show and check the configuration.",
     "offline": "Go offline, or back.",
+    "breaker": "Hold the breaker open, or let it go by load again.",
     "cache": "See, empty and question the cache of answers.",
 }
 

@@ -29,6 +29,7 @@ def serve(
     # this one forks for a new worker, each waits for the other.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+    from appliance.curves import Curves  # noqa: PLC0415 - only the daemon needs it
     from appliance.engines import Engines  # noqa: PLC0415 - only the daemon needs it
     from appliance.frontier_setup import prices_of  # noqa: PLC0415 - only the daemon needs it
     from appliance.security.keys import KeyStore, KeyStoreError  # noqa: PLC0415 - only the daemon needs it
@@ -49,8 +50,12 @@ def serve(
     models = [_model(name, state_dir) for name in loaded.settings.models.serve]
     keys = KeyStore(state_dir / "keys.db", time.time)
     prices_of(loaded.settings)  # better now than when the first request is to be paid for
+
+    def engines() -> "Engines":
+        return Engines(models, loaded.settings.engine, loaded.settings.slo, Curves(state_dir))
+
     try:
-        run(loaded, lambda: Engines(models, loaded.settings.engine), keys, configured, state_dir)
+        run(loaded, engines, keys, configured, state_dir)
     except KeyStoreError as error:
         raise CommandError(str(error)) from error
 

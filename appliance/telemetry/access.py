@@ -64,6 +64,7 @@ class AccessMiddleware:
                 "reason": exchange.reason,
                 "task": exchange.task,
                 "step": exchange.step,
+                "criticality": exchange.criticality,
                 "queue_ms": None if exchange.queue_s is None else round(exchange.queue_s * 1000, 1),
                 "ttft_ms": None if exchange.ttft_s is None else round(exchange.ttft_s * 1000, 1),
                 "prompt_tokens": exchange.prompt_tokens or None,

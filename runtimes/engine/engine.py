@@ -19,6 +19,7 @@ from runtimes.contracts import (
     Logits,
     SavedCells,
 )
+from runtimes.engine.batching import Share, share
 from runtimes.engine.logprobs import token_logprob
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Restore, Save, Scheduler, Truncate
@@ -52,10 +53,20 @@ class EngineStats:
     generated_tokens: int
     preemptions: int
     last_step_s: float
+    step_drift: float  # what steps of streams take now, against the cost curve
 
 
 class Engine:
-    def __init__(self, backend: Backend, *, slots: int, step_target_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        slots: int,
+        step_target_s: float,
+        clock: Callable[[], float],
+        itl_target_s: float = 0.0,
+    ) -> None:
+        """`itl_target_s`: what a step with critical streams may take, however much less it could."""
         info = backend.info
         self.info = info
         if info.context_tokens > info.kv_tokens:
@@ -69,7 +80,10 @@ class Engine:
             Limits(slots, info.max_sequences, info.kv_tokens, info.shares_prefixes, info.archive_tokens)
         )
         self._saved: dict[int, SavedCells] = {}  # cells in host memory, by the scheduler's keys
-        self.step_time = StepTime(step_target_s, info.max_batch_tokens)
+        self.step_time = StepTime(step_target_s, info.max_batch_tokens, slots=slots)
+        self._itl_target_s = itl_target_s
+        self._critical_s: float | None = None  # when critical work was seen last
+        self._others_s = 0.0  # when other work had a row last, or there was none
         self._end_tokens = frozenset(info.end_tokens)
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="constraints")
         self._undrawn: dict[Sequence, Logits] = {}  # computed, while it is not known what they may say
@@ -122,8 +136,7 @@ class Engine:
         events = self._draw_late()
         running = self._scheduler.running
         patient = [s for s in running if s.generated == 1 and began_s - s.first_token_s < FIRST_PAUSE_S]
-        streams = sum(s.decoding for s in running) - len(patient)
-        plan = self._scheduler.schedule(self.step_time.prefill_rows(streams), patient)
+        plan = self._scheduler.schedule(self._share(patient, began_s), patient)
         self._carry_out(plan.operations)
         if not plan.rows:
             if self._undrawn:  # there is nothing else to do
@@ -149,6 +162,10 @@ class Engine:
                 self._undrawn[sequence] = row.copy()
         self._steps += 1
         self._last_step_s = self._clock() - began_s
+        if any(not s.critical for s, _ in plan.parts):
+            self._others_s = began_s
+        if plan.decode_rows == len(plan.rows):
+            self.step_time.observe_streams(plan.decode_rows, self._scheduler.cells.used, self._last_step_s)
         if plan.decode_rows * 2 <= len(plan.rows):  # a row of a stream costs more than a prompt's: it has logits
             self.step_time.observe(len(plan.rows), self._last_step_s)
         return events
@@ -177,6 +194,22 @@ class Engine:
             generated_tokens=self._generated_tokens,
             preemptions=scheduler.preemptions,
             last_step_s=self._last_step_s,
+            step_drift=self.step_time.drift,
+        )
+
+    def _share(self, patient: list[Sequence], now_s: float) -> Share:
+        crowd = self._scheduler.crowd(patient)
+        if crowd.critical_streams or crowd.critical_prompts:
+            self._critical_s = now_s
+        if all(s.critical for s in (*self._scheduler.running, *self._scheduler.waiting)):
+            self._others_s = now_s
+        critical_s = None if self._critical_s is None else now_s - self._critical_s
+        return share(
+            crowd,
+            self.step_time,
+            critical_s=critical_s,
+            rested_s=now_s - self._others_s,
+            itl_target_s=self._itl_target_s,
         )
 
     def _carry_out(self, operations: list[Operation]) -> None:

@@ -3,11 +3,13 @@
 Pure: no backend, no clock, no randomness. It answers with `Operation`s and rows for the engine to carry out, and
 keeps an exact mirror of the KV cache meanwhile.
 
-First come, first served. A prompt shares the cells of the resident sequence with the longest common prefix; one
-whose prefix is being computed right now waits for it instead of computing it again.
+First come, first served within a class; the more critical class comes first, and takes slots and cells from the others.
+A prompt shares the cells of the resident sequence with the longest common prefix; one whose prefix is being computed
+right now waits for it instead of computing it again.
 """
 
-from collections import OrderedDict, deque
+from bisect import insort
+from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -15,9 +17,10 @@ import numpy as np
 
 from runtimes.contracts import Row, TokenArray
 from runtimes.engine.archive import Archive
+from runtimes.engine.batching import Crowd, Share
 from runtimes.engine.cells import CellLedger
 from runtimes.engine.prefix_tree import Match, PrefixTree
-from runtimes.engine.sequence import UNPLACED, Sequence
+from runtimes.engine.sequence import RANKS, UNPLACED, Sequence
 
 # Waiting a step for a prefix that another prompt computes pays from about one chunk of a kernel's rows on.
 SHARE_AT_LEAST_TOKENS = 16
@@ -97,8 +100,10 @@ class Plan:
 class Scheduler:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.waiting: deque[Sequence] = deque()
+        self.waiting: list[Sequence] = []  # by class, then in order of arrival
         self.running: list[Sequence] = []  # in order of admission
+        self._arrivals = 0
+        self._steps = 0
         self.cells = CellLedger(limits.kv_tokens)
         self.preemptions = 0
         self.archive = Archive(limits.archive_tokens)
@@ -116,31 +121,57 @@ class Scheduler:
         return len(self._retained)
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        self._arrivals += 1
+        sequence.arrival = self._arrivals
+        self._wait(sequence)
 
-    def schedule(self, prefill_rows: int, patient: Collection[Sequence] = ()) -> Plan:
-        """The next step, with at most `prefill_rows` rows beside one row for each running stream.
+    def crowd(self, patient: Collection[Sequence] = ()) -> Crowd:
+        """Who is there, but for `patient` streams that rest."""
+        prompts = [*(s for s in self.running if not s.decoding and s.rows_left), *self.waiting]
+        best = min((s.rank for s in prompts), default=len(RANKS))
+        streams = [s for s in self.running if s.decoding and not (s in patient and best <= s.rank)]
+        critical = sum(s.critical for s in streams)
+        return Crowd(
+            critical_streams=critical,
+            critical_prompts=any(s.critical for s in prompts),
+            other_streams=len(streams) - critical,
+        )
 
-        `patient` streams have no row in it if there are prompts to compute.
+    def schedule(self, share: Share, patient: Collection[Sequence] = ()) -> Plan:
+        """The next step, with at most `share.prefill_rows` rows beside the streams' own.
+
+        `patient` streams have no row in it if there are prompts to compute that are as critical.
         """
         plan = Plan()
-        self._forget_expensive(plan)
+        self._steps += 1
+        if share.other_streams is None:  # to save cells takes a moment, which critical streams are spared
+            self._forget_expensive(plan)
         streams = sum(sequence.decoding and sequence not in patient for sequence in self.running)
         if not (self._refused and self.running):  # whoever stepped back must not come straight back
             self._admit(plan)
         self._refused = False
-        resting = patient if any(not s.decoding and s.rows_left for s in self.running) else ()
-        for sequence in list(self.running):
-            if sequence.decoding and sequence not in resting and self._make_room(plan, for_=sequence):
-                self._put(plan, sequence, 1)
-                plan.decode_rows += 1
-        prefill_rows -= max(0, plan.decode_rows - streams)  # a resumed stream whose cells were all still there
-        self._prefill(plan, prefill_rows)
+        self._fill(plan, share, patient, streams)
+        if not plan.rows and share.other_streams is not None:  # nobody is there whom the others could be in the way of
+            self._fill(plan, share := Share(share.prefill_rows), patient, streams)
         # Prompts may hold all cells between them: then the newest steps back.
         while not plan.rows and any(sequence.rows_left for sequence in self.running):
-            self._preempt(plan, self.running[-1])
-            self._prefill(plan, prefill_rows)
+            self._preempt(plan, self._least())
+            self._prefill(plan, share, share.prefill_rows)
         return plan
+
+    def _fill(self, plan: Plan, share: Share, patient: Collection[Sequence], streams: int) -> None:
+        prompts = [s.rank for s in self.running if not s.decoding and s.rows_left]
+        resting = {id(s) for s in patient if prompts and min(prompts) <= s.rank}
+        decoding = [s for s in self.running if s.decoding and id(s) not in resting]
+        others = sorted((s for s in decoding if not s.critical), key=lambda s: (s.last_step, s.rank))
+        chosen = {id(s) for s in others[: share.other_streams]}
+        for sequence in sorted(decoding, key=lambda s: s.rank):
+            wanted = sequence.critical or id(sequence) in chosen
+            if wanted and sequence.slot != UNPLACED and self._make_room(plan, for_=sequence):
+                self._put(plan, sequence, 1)
+                plan.decode_rows += 1
+        # A resumed stream whose cells were all still there is none of those that were counted.
+        self._prefill(plan, share, share.prefill_rows - max(0, plan.decode_rows - streams))
 
     def commit(self, plan: Plan) -> None:
         """Notes that the rows of `plan` are in the KV cache."""
@@ -159,7 +190,7 @@ class Scheduler:
         while self._retained:
             self._free(again, next(iter(self._retained)))
         if not again.operations and len(self.running) > 1:
-            self._preempt(again, self.running[-1])
+            self._preempt(again, self._least())
         return again.operations
 
     def finish(self, sequences: Iterable[Sequence], *, retain: bool = True) -> list[Operation]:
@@ -192,22 +223,62 @@ class Scheduler:
     def _admit(self, plan: Plan) -> None:
         passed_over: list[Sequence] = []
         promised = sum(s.rows_left for s in self.running if not s.decoding)
-        while self.waiting and len(self.running) < self.limits.slots:
-            sequence = self.waiting.popleft()
+        while self.waiting:
+            sequence = self.waiting[0]
+            if len(self.running) >= self.limits.slots and not self._displace(plan, sequence):
+                break
+            del self.waiting[0]
             tokens = sequence.token_array()
             now, later = self._tree.longest(tokens[:-1], self._computed)  # the last token is computed for its logits
             saved = self.archive.longest(tokens[:-1])
-            if later.tokens > max(now.tokens, saved.tokens) and later.tokens >= SHARE_AT_LEAST_TOKENS:
+            worth_waiting = later.tokens > max(now.tokens, saved.tokens) and later.tokens >= SHARE_AT_LEAST_TOKENS
+            if worth_waiting and any(s.slot == later.sequence and s.rank <= sequence.rank for s in self.running):
                 passed_over.append(sequence)
                 continue
-            placed = saved.tokens >= now.tokens + SHARE_AT_LEAST_TOKENS and self._revive(
-                plan, sequence, tokens, saved, promised
-            )
-            if not placed and not self._place(plan, sequence, tokens, now, promised):
+            matches = (now, saved)
+            while not (placed := self._settle(plan, sequence, tokens, matches, promised)):
+                if not self._displace(plan, sequence):
+                    break
+                promised = sum(s.rows_left for s in self.running if not s.decoding)
+            if not placed:
                 passed_over.append(sequence)  # nobody behind it may pass: it would starve
                 break
             promised += len(tokens) - sequence.computed
-        self.waiting.extendleft(reversed(passed_over))
+        for sequence in passed_over:
+            self._wait(sequence)
+
+    def _settle(
+        self, plan: Plan, sequence: Sequence, tokens: TokenArray, matches: tuple[Match, Match], promised: int
+    ) -> bool:
+        """Gives a sequence its place, with what is resident or saved of it; False when there is no room now."""
+        now, saved = matches
+        revives = saved.tokens >= now.tokens + SHARE_AT_LEAST_TOKENS
+        return (revives and self._revive(plan, sequence, tokens, saved, promised)) or self._place(
+            plan, sequence, tokens, now, promised
+        )
+
+    def _displace(self, plan: Plan, for_: Sequence) -> bool:
+        """Lets the newest of the least critical class stand back for one of a more critical one; its cells stay while
+        there is room. Whether there was any."""
+        victim = self._least() if self.running else for_
+        if victim.rank <= for_.rank:
+            return False
+        self.running.remove(victim)
+        if self.limits.shares_prefixes and victim.computed >= SHARE_AT_LEAST_TOKENS:
+            self._retain(plan, victim)
+        else:
+            self._free(plan, victim.slot)
+        victim.slot, victim.computed = UNPLACED, 0
+        self._wait(victim)
+        self.preemptions += 1
+        return True
+
+    def _least(self) -> Sequence:
+        """Who runs and steps back first: the newest of the least critical class."""
+        return max(reversed(self.running), key=lambda s: s.rank)
+
+    def _wait(self, sequence: Sequence) -> None:
+        insort(self.waiting, sequence, key=lambda s: (s.rank, s.arrival))
 
     def _place(self, plan: Plan, sequence: Sequence, tokens: TokenArray, match: Match, promised: int) -> bool:
         """Gives a sequence a slot and the cells it shares; False when its prompt does not fit now."""
@@ -261,10 +332,11 @@ class Scheduler:
             sequence.cached_tokens = computed
         self.running.append(sequence)
 
-    def _prefill(self, plan: Plan, budget: int) -> None:
-        for sequence in self.running:
-            if sequence.decoding or budget <= 0:
-                continue
+    def _prefill(self, plan: Plan, share: Share, budget: int) -> None:
+        prompts = [s for s in self.running if not s.decoding and (s.critical or share.others_prefill)]
+        for sequence in sorted(prompts, key=lambda s: s.critical if share.others_first else s.rank):
+            if budget <= 0:
+                return
             wanted = min(sequence.rows_left, budget)
             self._evict_for(plan, wanted)
             n = min(wanted, self.cells.free)
@@ -280,22 +352,24 @@ class Scheduler:
             for i in range(sequence.computed, sequence.computed + n)
         )
         plan.parts.append((sequence, n))
+        sequence.last_step = self._steps
 
     def _make_room(self, plan: Plan, *, for_: Sequence) -> bool:
         """One free cell for a running stream; False when it had to step back itself."""
         while self.cells.free == 0 and not self._evict_for(plan, 1):
-            victim = next(s for s in reversed(self.running) if all(s is not planned for planned, _ in plan.parts))
+            planned = {id(s) for s, _ in plan.parts}
+            victim = max((s for s in reversed(self.running) if id(s) not in planned), key=lambda s: s.rank)
             self._preempt(plan, victim)
             if victim is for_:
                 return False
         return for_.slot != UNPLACED
 
     def _preempt(self, plan: Plan, sequence: Sequence) -> None:
-        """Back to the head of the queue, with its text so far; its KV is computed again when there is room."""
+        """Back to the head of its class, with its text so far; its KV is computed again when there is room."""
         self.running.remove(sequence)
         self._free(plan, sequence.slot)
         sequence.slot, sequence.computed = UNPLACED, 0
-        self.waiting.appendleft(sequence)
+        self._wait(sequence)
         self.preemptions += 1
 
     def _retain(self, plan: Plan, sequence: Sequence) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from appliance.protocol import Delta, Sampling, Stopping, TokenLogprob
+from appliance.protocol import Criticality, Delta, Sampling, Stopping, TokenLogprob
 from runtimes.contracts import Allowed, Logits, TokenArray, TokenConstraint
 from runtimes.engine.detokenizer import Detokenizer
 from runtimes.engine.sampler import Sampler
@@ -14,6 +14,7 @@ from runtimes.engine.stop_matcher import StopMatcher
 from runtimes.engine.thinking import Mind, Thinking
 
 UNPLACED = -1  # a sequence without a place in the KV cache
+RANKS: Mapping[Criticality, int] = {"critical": 0, "normal": 1, "sheddable": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Job:
     thinking: Thinking | None = None
     marks: Mapping[int, bytes] = field(default_factory=dict)  # control tokens that are shown, as these bytes
     measure_margin: bool = False
+    criticality: Criticality = "normal"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +52,8 @@ class Sequence:
     slot: int = UNPLACED
     computed: int = 0  # tokens whose KV is in the cache; the first `computed` of `tokens`
     cached_tokens: int = 0
+    arrival: int = 0  # its number, as the scheduler counts
+    last_step: int = 0  # that had a row of it
     started: bool = False
     first_token_s: float = 0.0
     detokenizer: Detokenizer = field(default_factory=Detokenizer)
@@ -59,6 +63,15 @@ class Sequence:
     margins: float = 0.0  # of its generated tokens, summed, in logits
     shown_characters: int = 0
     _token_array: TokenArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+
+    @property
+    def rank(self) -> int:
+        """0 is served first."""
+        return RANKS[self.job.criticality]
+
+    @property
+    def critical(self) -> bool:
+        return self.job.criticality == "critical"
 
     @property
     def prompt_tokens(self) -> int:

@@ -11,13 +11,13 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from appliance.protocol import ErrorCode, Event, Failed, Finished, Prompt
 from runtimes.contracts import ModelInfo
 from runtimes.dialects import Dialect
-from runtimes.engine import EngineStats
+from runtimes.engine import CostCurve, EngineStats
 from runtimes.supervisor.backoff import Backoff
 from runtimes.supervisor.process import WorkerProcess
 from runtimes.worker.messages import (
@@ -68,6 +68,8 @@ class Status:
     info: ModelInfo | None
     stats: EngineStats | None
     in_flight: int
+    curve: CostCurve | None  # measured, or as it was given
+    silent_s: float  # since it was heard of, while it had work
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,25 @@ class Limits:
     max_in_flight: int  # requests in the engine and its queue; one more is refused
     hang_timeout_s: float
     load_timeout_s: float
+
+
+class Interruption:
+    """Ends one request from outside, with an error for its client."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Any] | None = None
+        self._ended: _Ended | None = None
+
+    def interrupt(self, code: ErrorCode, message: str) -> None:
+        """At any time; after its end it has no effect."""
+        self._ended = _Ended(code, message)
+        if self._queue is not None:
+            self._queue.put_nowait(self._ended)
+
+    def attach(self, queue: "asyncio.Queue[Any]") -> None:
+        self._queue = queue
+        if self._ended is not None:
+            queue.put_nowait(self._ended)
 
 
 class Supervisor:
@@ -88,6 +109,7 @@ class Supervisor:
         self._info: ModelInfo | None = None
         self.dialect = Dialect()  # the model's, once it is loaded
         self._stats: EngineStats | None = None
+        self.curve = load.curve
         self._load_s: float | None = None
         self._hopeless = False  # no other worker could do better
         self._restarts = 0
@@ -119,6 +141,8 @@ class Supervisor:
             info=self._info,
             stats=self._stats if self._state == "ready" else None,
             in_flight=len(self._flights),
+            curve=self.curve,
+            silent_s=asyncio.get_running_loop().time() - self._last_news_s if self._flights else 0.0,
         )
 
     async def wait_ready(self, deadline_s: float = math.inf) -> ModelInfo:
@@ -140,7 +164,9 @@ class Supervisor:
             raise EngineError("model_loading", f"the model cannot be loaded: {self._problem}")
         return self._info
 
-    async def generate(self, generate: Callable[[str], Generate], deadline_s: float) -> AsyncGenerator[Event, None]:
+    async def generate(
+        self, generate: Callable[[str], Generate], deadline_s: float, interruption: Interruption | None = None
+    ) -> AsyncGenerator[Event, None]:
         """Events of a request, until every choice is finished; leaving the iteration cancels it.
 
         At `deadline_s`, in the event loop's time, what is not finished fails with `deadline_exceeded`.
@@ -148,23 +174,30 @@ class Supervisor:
         `generate` makes the message from an id of the supervisor's. Raises `EngineError` instead of a first event
         when the request is refused; a crash after that is a `Failed` for each choice that is not finished.
         """
+        interruption = interruption or Interruption()
         try:
-            async with aclosing(self._attempt(generate, deadline_s, retriable=True)) as events:
+            async with aclosing(self._attempt(generate, deadline_s, interruption, retriable=True)) as events:
                 async for event in events:
                     yield event
         except _DiedUntouched:  # the engine had not begun with it: another one can
-            async with aclosing(self._attempt(generate, deadline_s, retriable=False)) as events:
+            async with aclosing(self._attempt(generate, deadline_s, interruption, retriable=False)) as events:
                 async for event in events:
                     yield event
 
     async def _attempt(
-        self, generate: Callable[[str], Generate], deadline_s: float, *, retriable: bool
+        self,
+        generate: Callable[[str], Generate],
+        deadline_s: float,
+        interruption: Interruption,
+        *,
+        retriable: bool,
     ) -> AsyncGenerator[Event, None]:
         await self.wait_ready(deadline_s)
         if len(self._flights) >= self._limits.max_in_flight:
             raise EngineError("overloaded", f"{len(self._flights)} requests are in flight or waiting, the limit")
         with self._flight() as (flight, queue):
             message = generate(flight)
+            interruption.attach(queue)
             open_choices = set(range(message.n * len(message.prompts)))
             self._send(message)
             expiry = asyncio.get_running_loop().call_at(deadline_s, queue.put_nowait, _EXPIRED)
@@ -280,6 +313,8 @@ class Supervisor:
             return False
         self._info, self._stats, self._load_s = first.info, first.stats, first.load_s
         self.dialect = first.dialect
+        self.curve = first.curve
+        self._load = replace(self._load, curve=first.curve)  # the next worker need not measure it
         self._problem = first.template_problem
         if first.unconfined:
             logger.warning("engine worker is not confined", extra={"fields": {"problems": first.unconfined}})

@@ -11,10 +11,10 @@ from typing import Any
 import msgpack
 
 from appliance import protocol
-from appliance.protocol import Constraint, Event, Prompt, Reasoning, Sampling, Stopping, ToolUse
+from appliance.protocol import Constraint, Criticality, Event, Prompt, Reasoning, Sampling, Stopping, ToolUse
 from runtimes.contracts import ModelInfo
 from runtimes.dialects import CallForm, Dialect, ReasoningMarks
-from runtimes.engine import EngineStats
+from runtimes.engine import CostCurve, EngineStats
 
 LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 64 * 1024 * 1024  # a request body is 10 MiB at most; anything longer is a broken peer
@@ -32,6 +32,8 @@ class Load:
     threads: int | None
     gpu_layers: int
     step_target_s: float
+    itl_target_s: float = 0.0  # of critical streams beside others, however much less it could be
+    curve: CostCurve | None = None  # as it was measured before; None: measure it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Generate:
     reasoning: Reasoning = field(default_factory=Reasoning)
     echo: bool = False
     measure_margin: bool = False
+    criticality: Criticality = "normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class Ready:
     template_problem: str | None  # why the model's own chat template is not used
     unconfined: tuple[str, ...]  # what the worker could not be kept from
     stats: EngineStats
+    curve: CostCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ _CLASSES: dict[str, type[Any]] = {
     for cls in (
         Load, Generate, Cancel, Tokenize, Detokenize, Ping,
         Ready, LoadFailed, Stepped, Tokens, Text, Pong, Refused,
-        ModelInfo, EngineStats,
+        ModelInfo, EngineStats, CostCurve,
         protocol.TextPart, protocol.ImagePart, protocol.ToolCall, protocol.Message,
         protocol.ChatPrompt, protocol.TextPrompt, protocol.TokenPrompt, protocol.Sampling, protocol.Stopping,
         protocol.Constraint, protocol.Tool, protocol.ToolUse, protocol.Reasoning, Dialect, CallForm, ReasoningMarks,

@@ -90,11 +90,17 @@ class Worker:
             control_tokens=backend.control_tokens,
         )
         constraints = ConstraintCompiler(backend)
-        engine = Engine(backend, slots=load.slots, step_target_s=load.step_target_s, clock=time.monotonic)
-        warm_up(engine, backend)
+        engine = Engine(
+            backend,
+            slots=load.slots,
+            step_target_s=load.step_target_s,
+            itl_target_s=load.itl_target_s,
+            clock=time.monotonic,
+        )
+        curve = warm_up(engine, backend, load.curve)
         prompts = Prompts(backend, renderer, constraints, dialect_of(None if renderer.neutral else info.chat_template))
         load_s = time.monotonic() - began_s
-        self._send(Ready(info, prompts.dialect, load_s, renderer.problem, self._unconfined, engine.stats()))
+        self._send(Ready(info, prompts.dialect, load_s, renderer.problem, self._unconfined, engine.stats(), curve))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         reader = threading.Thread(target=self._read, args=(backend, prompts), daemon=True)
         reader.start()
@@ -195,6 +201,7 @@ class Worker:
                 thinking=ready.thinking,
                 marks=prompts.marks(prompt, command.tool_use),
                 measure_margin=command.measure_margin,
+                criticality=command.criticality,
             )
             for i, (prompt, ready) in enumerate(zip(command.prompts, prepared, strict=True))
         )

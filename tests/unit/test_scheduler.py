@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from appliance.protocol import Sampling, Stopping
 from runtimes.contracts import Row
+from runtimes.engine.batching import Share
 from runtimes.engine.sampler import Sampler
 from runtimes.engine.scheduler import SHARE_AT_LEAST_TOKENS, Fork, Limits, Operation, Plan, Scheduler, Truncate
 from runtimes.engine.sequence import UNPLACED, Job, Sequence
@@ -75,7 +76,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler.add(new)
 
     def plan(self, budget: int) -> Plan:
-        plan = self.scheduler.schedule(budget)
+        plan = self.scheduler.schedule(Share(budget))
         self.cache.carry_out(plan.operations)
         assert len(plan.rows) - plan.decode_rows <= budget
         assert len(plan.rows) == sum(n for _, n in plan.parts)
@@ -152,7 +153,7 @@ def test_a_prompt_is_cut_into_chunks_of_the_budget() -> None:
     one.add(sequence("a", [1] * 50))
     sizes = []
     for _ in range(3):
-        plan = one.schedule(20)
+        plan = one.schedule(Share(20))
         sizes.append(len(plan.rows))
         assert [row.logits for row in plan.rows[:-1]] == [False] * (len(plan.rows) - 1)
         one.commit(plan)
@@ -164,7 +165,7 @@ def test_the_oldest_prompt_is_served_first() -> None:
     one = scheduler()
     one.add(sequence("a", [1] * 30))
     one.add(sequence("b", [2] * 30))
-    plan = one.schedule(40)
+    plan = one.schedule(Share(40))
     assert [(part.job.id, n) for part, n in plan.parts] == [("a", 30), ("b", 10)]
 
 
@@ -173,11 +174,11 @@ def test_a_prompt_waits_for_a_prefix_that_is_being_computed() -> None:
     one.add(sequence("a", [1] * 60 + [2]))
     one.add(sequence("b", [1] * 60 + [3]))
     one.add(sequence("c", [5] * 10))
-    one.commit(plan := one.schedule(30))
+    one.commit(plan := one.schedule(Share(30)))
     assert [part.job.id for part, _ in plan.parts] == ["a"]
     assert [s.job.id for s in one.running] == ["a", "c"]
-    one.commit(one.schedule(100))
-    plan = one.schedule(100)
+    one.commit(one.schedule(Share(100)))
+    plan = one.schedule(Share(100))
     assert any(isinstance(operation, Fork) and operation.n_tokens == 60 for operation in plan.operations)
     assert next(row for row in plan.rows if row.token == 3).position == 60
 
@@ -186,7 +187,7 @@ def test_nobody_passes_one_that_waits_for_room() -> None:
     one = scheduler(kv_tokens=100)
     for name, tokens in (("a", [1] * 50), ("b", [2] * 80), ("c", [3])):
         one.add(sequence(name, tokens))
-    one.schedule(200)
+    one.schedule(Share(200))
     assert [s.job.id for s in one.running] == ["a"]
     assert [s.job.id for s in one.waiting] == ["b", "c"]
 
@@ -195,9 +196,9 @@ def test_one_token_of_a_known_prompt_is_always_computed() -> None:
     """Its logits are wanted, and logits are not kept."""
     one = scheduler()
     one.add(first := sequence("a", [1] * 40))
-    one.commit(one.schedule(100))
+    one.commit(one.schedule(Share(100)))
     first.tokens.append(9)
     one.finish([first])
     one.add(sequence("b", [1] * 40))
-    plan = one.schedule(100)
+    plan = one.schedule(Share(100))
     assert [(row.position, row.logits) for row in plan.rows] == [(39, True)]

@@ -21,7 +21,7 @@ from appliance.protocol import (
 from runtimes.engine import EngineStats
 from runtimes.worker.messages import LENGTH, MAX_FRAME_BYTES, Cancel, Generate, Refused, Stepped, decode, encode
 
-STATS = EngineStats(16, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0.5)
+STATS = EngineStats(16, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0.5, 1.0)
 CHAT = ChatPrompt(
     (
         Message("system", (TextPart("Sei höflich 🙂"),)),

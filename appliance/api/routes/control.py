@@ -1,6 +1,6 @@
 """What an owner may change while the daemon runs."""
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 
@@ -34,3 +34,21 @@ async def offline(request: Request) -> dict[str, Any]:
         raise InternalError(f"This cannot be kept for the next start: {error.strerror}. It holds until then.") from None
     state.frontier.gate.set_offline(offline=state.offline.is_on)
     return {"offline": state.frontier.gate.offline, "pinned": state.offline.pinned}
+
+
+class BreakerBody(Body):
+    action: Literal["trip", "close", "reset"]
+
+
+@router.post(
+    "/admin/v1/breaker",
+    openapi_extra=request_body(BreakerBody.model_json_schema()),
+    responses=errors(400, 401, 403, 408, 413, 429),
+)
+async def breaker(request: Request) -> dict[str, Any]:
+    """Hold the breaker open (`trip`) or closed (`close`), or let it go by saturation again (`reset`)."""
+    admission = daemon(request).admission
+    action = validated(BreakerBody, await json_body(request)).action
+    held: dict[str, Literal["open", "closed"] | None] = {"trip": "open", "close": "closed", "reset": None}
+    admission.hold(held[action])
+    return {"state": admission.breaker.state, "held": admission.breaker.held}

@@ -29,6 +29,7 @@ _TEXTS = {
     404: "No such model or path.",
     405: "Not this method.",
     408: "The request came too slowly.",
+    409: "The task of this request was cancelled.",
     413: "The body is too large.",
     429: "Too many requests; see Retry-After.",
     500: "The engine crashed.",
@@ -52,7 +53,7 @@ def described(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
 
 def generation_responses() -> dict[int | str, dict[str, Any]]:
     whole_or_streamed = described("text/event-stream", "The answer, whole or streamed.")
-    return whole_or_streamed | errors(400, 401, 403, 404, 408, 413, 429, 500, 503, 504)
+    return whole_or_streamed | errors(400, 401, 403, 404, 408, 409, 413, 429, 500, 503, 504)
 
 
 def hinted_body(schema: dict[str, str]) -> dict[str, Any]:

@@ -41,4 +41,6 @@ async def _generate(request: Request, parse: Parse, serializer: type[Serializer]
     asked = parse(await json_body(request), request.headers, noted.request_id)
     asked = with_sound_history(asked, daemon(request).loaded.settings.server.broken_history)
     routed = await pipeline.route(asked, noted, principal(request))
-    return Answer(pipeline, routed, serializer(asked, created=int(time.time()), model=noted.model or ""))
+    return Answer(
+        pipeline, daemon(request).tasks, routed, serializer(asked, created=int(time.time()), model=noted.model or "")
+    )

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from appliance import __version__
+from appliance.admission.status import admission_status
 from appliance.api.routes.description import described, errors
 from appliance.api.state import DaemonState, daemon
 from appliance.errors import ModelLoading, Overloaded
@@ -60,6 +61,7 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
         "draining": state.draining,
         "offline": state.frontier.gate.offline,
         "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
+        "admission": admission_status(state.admission),
         "frontier": _frontier(state),
         "cache": state.caching.cache.status(),
         "ledger": dataclasses.asdict(state.ledger.status()),
@@ -100,6 +102,11 @@ def _model(status: Status) -> dict[str, Any]:
             "context_tokens": info.context_tokens,
             "parameters": info.n_parameters,
             "size_bytes": info.size_bytes,
+        }
+    if status.curve is not None:
+        shown["cost_curve"] = {
+            "step_ms": {str(streams): round(seconds * 1000, 3) for streams, seconds in status.curve.decode},
+            "prefill_row_ms": round(status.curve.prefill_row_s * 1000, 4),
         }
     if stats is not None:
         shown["slots"] = {"used": stats.running, "total": stats.slots}

@@ -1,10 +1,11 @@
-"""The cache's store by size: `python -m tests.bench.cache.growth`. One core is enough; nothing else should run.
+"""The cache's store by size: `python -m tests.bench.cache.growth [SIZE ...]`. Nothing else should run.
 
 All entries are of ONE fingerprint, which is the worst case of a search. `alike` are entries that all mean about the
 same (one prompt template), where sqlite-vec has most to sort; else they come in clusters of paraphrases.
 """
 
 import hashlib
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from cache.store import Entry, Store, Vector
 from tests.bench import report
 from tests.bench.stats import percentile
 
+SIZES = (1_000, 10_000, 100_000)  # 1,000,000 take 20 minutes and 6 GB
 DIMENSIONS = 384  # of all-MiniLM-L6-v2
 CLUSTER = 20  # paraphrases of one question
 MUTUAL = 0.8  # cosine of two of them
@@ -107,7 +109,7 @@ def measured(folder: Path, count: int, *, alike: bool) -> Line:
     return line
 
 
-def table(sizes: Sequence[int] = (1_000, 10_000, 100_000)) -> None:
+def table(sizes: Sequence[int]) -> None:
     """Prints a line for each size and kind."""
     with tempfile.TemporaryDirectory() as folder:
         lines = [measured(Path(folder), count, alike=alike) for count in sizes for alike in (False, True)]
@@ -152,4 +154,4 @@ def _ms(times_s: Sequence[float], q: float) -> str:
 
 
 if __name__ == "__main__":
-    table()
+    table([int(size) for size in sys.argv[1:]] or SIZES)

@@ -63,9 +63,8 @@ def run(common: Setup, sizes: Sequence[int], rounds: int, scratch: Path, *, fing
 def claims(sizes: Sequence[Size]) -> Iterator[Claim]:
     for size in sizes:
         if size.filled.entries == CLAIMED_AT:
-            yield Claim(
-                f"cache: an exact hit at {CLAIMED_AT:,} entries, P99, ms", size.ms("exact", 99).median, at_most=2
-            )
+            found = size.ms("found", 99).median
+            yield Claim(f"cache: the lookup of an exact hit at {CLAIMED_AT:,} entries, P99, ms", found, at_most=2)
             semantic = size.ms("semantic", 99).median
             yield Claim(f"cache: a semantic hit at {CLAIMED_AT:,} entries, P99, ms", semantic, at_most=15)
 

@@ -3,7 +3,8 @@
 One client asks over one connection. `exact` are requests whose answers are stored, `semantic` ask stored questions in
 other words (`asked`) and need an embedding each. Before each it asks for an answer that takes no work: what the daemon
 does after it has answered (its log line, the ledger) falls to that. Through the daemon a lookup that ends in a miss
-cannot be told from the generation after it, so that is timed in this process, as is the embedding alone. Hits are not
+cannot be told from the generation after it, so that is timed in this process, as are the lookup of an exact hit and
+the embedding alone. Hits are not
 rechecked (`cache.recheck_share`), since no model made the stored answers.
 """
 
@@ -36,14 +37,17 @@ QUIET_S: Final = 1.0
 QUIET_SHARE: Final = 0.1  # of a core, in which the daemon still works
 SETTLING_LIMIT_S: Final = 120.0
 
-What = Literal["nothing", "exact", "semantic", "miss", "embedding"]  # nothing: GET /healthz; miss: of the lookup
+# nothing: GET /healthz; found and miss: the lookup alone, of an exact hit and of a miss
+What = Literal["nothing", "exact", "semantic", "found", "miss", "embedding"]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One start of the daemon on one file."""
 
-    times_s: Mapping[What, Sequence[float]]  # of whole requests, as the client sees them; the last two in this process
+    times_s: Mapping[
+        What, Sequence[float]
+    ]  # of whole requests, as the client sees them; the last three in this process
     first_s: Mapping[What, float]  # after the start
     missed: int  # of the semantic ones: the embedding came too late
     grown_bytes: int  # resident memory of the daemon, from its being ready to the end
@@ -101,7 +105,7 @@ def round_of(common: Setup, filled: Filled, folder: Path) -> Round:
         others_s = _others_s(server) - others_s
         elsewhere = max(0.0, others_s / (time.monotonic() - began_s))
         grown_bytes = server.process.memory_info().rss - ready_bytes
-    alone_s = asyncio.run(_in_this_process(common, folder))
+    alone_s = asyncio.run(_in_this_process(common, folder, filled))
     return Round({**client.times_s, **alone_s}, first_s, client.missed, grown_bytes, elsewhere)
 
 
@@ -143,16 +147,22 @@ class _Client:
                 raise BadResponseError(f"no hit: status {reply.status}, {route}, {reply.body[:200]!r}")
 
 
-async def _in_this_process(common: Setup, folder: Path) -> dict[What, list[float]]:
+async def _in_this_process(common: Setup, folder: Path, filled: Filled) -> dict[What, list[float]]:
     embedder = embedder_of(common.files)
     assert embedder is not None
     path, realm = folder / CACHE_FILE, common.requests.realm
     cache, embed = cache_of(common.settings.cache, path, common.files, embedder, realm), embed_whole(embedder)
-    times_s: dict[What, list[float]] = {"miss": [], "embedding": []}
+    times_s: dict[What, list[float]] = {"found": [], "miss": [], "embedding": []}
     embedder.start()
     try:
         await embed_whole(embedder, PATIENCE_S)("The model is loaded with this.")
         await cache.find(common.requests.request(common.asked.strangers[0]), NAMESPACE)
+        for text in filled.exact:
+            request = common.requests.request(text)
+            began_s = time.perf_counter()
+            lookup = await cache.find(request, NAMESPACE)
+            if lookup.hit is not None:
+                times_s["found"].append(time.perf_counter() - began_s)
         for text in common.asked.strangers:
             request = common.requests.request(text)
             began_s = time.perf_counter()

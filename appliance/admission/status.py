@@ -1,0 +1,56 @@
+"""What admission shows of itself: to the status endpoint, the monitor and the metrics."""
+
+from collections import Counter
+from typing import Any, Final
+
+from appliance.admission.admission import Admission
+from appliance.admission.gate import Gate
+from appliance.admission.ticket import CLASSES, RANK
+
+SHOWN_TRANSITIONS: Final = 10
+
+
+def admission_status(admission: Admission) -> dict[str, Any]:
+    """As `GET /admin/v1/status` has it. In the event loop."""
+    breaker, saturation = admission.breaker, admission.saturation
+    now_s = admission.now_s()
+    return {
+        "breaker": breaker.state,
+        "held_by_owner": breaker.held is not None,
+        "saturation": round(saturation.value, 3),
+        "cause": saturation.cause,
+        "signals": {cause: round(value, 3) for cause, value in saturation.signals.items() if value >= 0.001},
+        "transitions": [
+            {
+                "age_s": round(now_s - one.at_s, 3),
+                "from": one.before,
+                "to": one.after,
+                "reason": one.reason,
+                "saturation": round(one.saturation, 3),
+            }
+            for one in list(admission.transitions)[-SHOWN_TRANSITIONS:]
+        ],
+        "refused": _by_class(admission),
+        "ended": dict(admission.ended),
+        "queues": {name: _queue(gate, now_s) for name, gate in admission.queues().items()},
+    }
+
+
+def _queue(gate: Gate, now_s: float) -> dict[str, Any]:
+    queue = gate.queue
+    return {
+        name: {
+            "waiting": len(queue.waiting[name]),
+            "running": sum(t.criticality == name for t in queue.running),
+            "longest_wait_s": round(queue.longest_wait_s(name, now_s), 3),
+            "expected_wait_s": round(queue.expected_wait_s(rank=RANK[name]), 3) if len(queue) else 0.0,
+        }
+        for name in CLASSES
+    }
+
+
+def _by_class(admission: Admission) -> dict[str, dict[str, int]]:
+    counts: dict[str, Counter[str]] = {}
+    for (criticality, code), count in admission.refused.items():
+        counts.setdefault(criticality, Counter())[code] += count
+    return {name: dict(codes) for name, codes in counts.items()}
