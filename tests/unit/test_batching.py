@@ -52,7 +52,7 @@ def test_after_a_rest_others_get_a_row_whatever_critical_work_there_is() -> None
     prompts = share(
         Crowd(2, critical_prompts=True, other_streams=3), step_time(), critical_s=0, rested_s=LONGEST_REST_S
     )
-    assert prompts.other_streams == 2
+    assert prompts.other_streams == 1
 
 
 def test_after_a_rest_prompts_of_others_go_on_too() -> None:

@@ -65,7 +65,10 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
         "frontier": _frontier(state),
         "cache": state.caching.cache.status(),
         "ledger": dataclasses.asdict(state.ledger.status()),
-        "models": {name: _model(s.status()) for name, s in state.engines.supervisors.items()},
+        "models": {
+            name: _model(s.status(), len(state.admission.queues()[name].queue))
+            for name, s in state.engines.supervisors.items()
+        },
     }
 
 
@@ -85,7 +88,8 @@ def _frontier(state: DaemonState) -> dict[str, Any]:
     }
 
 
-def _model(status: Status) -> dict[str, Any]:
+def _model(status: Status, waiting: int) -> dict[str, Any]:
+    """`waiting`: requests above the engine."""
     info, stats = status.info, status.stats
     shown: dict[str, Any] = {
         "state": status.state,
@@ -110,7 +114,7 @@ def _model(status: Status) -> dict[str, Any]:
         }
     if stats is not None:
         shown["slots"] = {"used": stats.running, "total": stats.slots}
-        shown["waiting"] = stats.waiting
+        shown["waiting"] = waiting + stats.waiting
         shown["kv_tokens"] = {"used": stats.kv_used_tokens, "total": stats.kv_total_tokens}
         shown["counters"] = {
             key: value
