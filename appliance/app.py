@@ -23,7 +23,7 @@ from appliance.engines import Engines
 from appliance.frontier_setup import frontier_of, prices_of
 from appliance.ledger import Ledger
 from appliance.legs import Legs
-from appliance.machine_load import machine_load
+from appliance.machine_load import machine_load, processes_of
 from appliance.offline import OfflineSwitch
 from appliance.pipeline import Pipeline
 from appliance.rechecks import Rechecks
@@ -42,6 +42,7 @@ from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
 from appliance.telemetry.admission_metrics import AdmissionCollector
 from appliance.telemetry.cache_metrics import CacheCollector
+from appliance.telemetry.hardware import Sampler, ThisMachine
 from appliance.telemetry.metrics import Metrics
 from fallback import EgressGate
 from runtimes.embeddings.supervisor import EmbeddingUnavailable
@@ -73,13 +74,15 @@ class Application:
         self._rechecking: asyncio.Task[None] | None = None
         self._admitting: asyncio.Task[None] | None = None
         realm = realm_of(engines.models, settings)
+        workers = {name: supervisor.worker_pid for name, supervisor in engines.supervisors.items()}
+        self._hardware = Sampler(ThisMachine(processes_of(workers), time.monotonic), time.monotonic)
         admission = Admission(
             engines.supervisors,
             settings.admission,
             settings.slo,
             slots=settings.engine.slots,
             most_waiting=settings.engine.max_waiting,
-            machine=machine_load(settings.admission),
+            machine=machine_load(settings.admission, self._hardware),
         )
         metrics.register(AdmissionCollector(admission))
         legs = Legs(engines, frontier, ledger, metrics, admission)
@@ -94,6 +97,7 @@ class Application:
             pipeline=Pipeline(legs, settings, self._classifier, caching),
             metrics=metrics,
             admission=admission,
+            hardware=self._hardware,
             tasks=Tasks(),
             frontier=frontier,
             ledger=ledger,
@@ -116,6 +120,7 @@ class Application:
         self._tending = asyncio.create_task(self.state.caching.cache.tend())
         self._rechecking = asyncio.create_task(self._rechecks.run())
         self._admitting = asyncio.create_task(self.state.admission.run())
+        self._hardware.start()
 
     async def _prepare(self) -> None:
         """Once the models are there: what follows would keep the cores from them."""
@@ -132,6 +137,7 @@ class Application:
 
     async def close(self) -> None:
         """After the last request."""
+        self._hardware.stop()
         for task in (self._preparing, self._tending, self._rechecking, self._admitting):
             if task is not None:
                 task.cancel()

@@ -5,6 +5,7 @@ from math import exp
 from typing import Final
 
 MEMORY_S: Final = 2.0  # a rise to three times the capacity shows within 0.8 s; two requests at a time do not
+LONGEST_S: Final = 0.5  # that one request counts for: a single long one is no rise
 
 
 @dataclass(slots=True)
@@ -15,7 +16,7 @@ class Demand:
     _at_s: float = 0.0
 
     def came(self, seconds: float, now_s: float) -> None:
-        self._sum_s = self._kept(now_s) + seconds
+        self._sum_s = self._kept(now_s) + min(seconds, LONGEST_S)
         self._at_s = now_s
 
     def read(self, now_s: float) -> float:

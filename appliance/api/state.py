@@ -16,6 +16,7 @@ from appliance.security.auth import Principal
 from appliance.security.body import BodyLimits, read_json
 from appliance.settings import Loaded
 from appliance.tasks import Tasks
+from appliance.telemetry.hardware import Sampler
 from appliance.telemetry.metrics import Metrics
 from fallback import Frontier
 
@@ -27,6 +28,7 @@ class DaemonState:
     pipeline: Pipeline
     metrics: Metrics
     admission: Admission
+    hardware: Sampler
     tasks: Tasks
     frontier: Frontier
     ledger: Ledger

@@ -145,6 +145,11 @@ class Supervisor:
             silent_s=asyncio.get_running_loop().time() - self._last_news_s if self._flights else 0.0,
         )
 
+    def worker_pid(self) -> int | None:
+        """From any thread."""
+        worker = self._worker
+        return worker.pid if worker is not None else None
+
     async def wait_ready(self, deadline_s: float = math.inf) -> ModelInfo:
         """Waits for the model, within bounds. Raises `EngineError`."""
         if self._state == "ready" and self._info is not None:

@@ -12,6 +12,7 @@ from appliance.admission.status import admission_status
 from appliance.api.routes.description import described, errors
 from appliance.api.state import DaemonState, daemon
 from appliance.errors import ModelLoading, Overloaded
+from appliance.telemetry.hardware import HardwareSample
 from appliance.telemetry.metrics import CONTENT_TYPE
 from runtimes.supervisor import Status
 
@@ -62,6 +63,7 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
         "offline": state.frontier.gate.offline,
         "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
         "admission": admission_status(state.admission),
+        "hardware": _hardware(state.hardware.latest()),
         "frontier": _frontier(state),
         "cache": state.caching.cache.status(),
         "ledger": dataclasses.asdict(state.ledger.status()),
@@ -70,6 +72,14 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
             for name, s in state.engines.supervisors.items()
         },
     }
+
+
+def _hardware(sample: HardwareSample | None) -> dict[str, Any] | None:
+    if sample is None:
+        return None
+    host = dataclasses.asdict(sample.host)
+    gpus = {str(gpu.index): {**dataclasses.asdict(gpu), "throttle": sorted(gpu.throttle or ())} for gpu in sample.gpus}
+    return {"gpu_state": sample.gpu_state, "gpu_problem": sample.problem, **host, "gpus": gpus}
 
 
 def _frontier(state: DaemonState) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from appliance.errors import InvalidRequest
 router = APIRouter()
 
 
-@router.delete("/v1/tasks/{id}", responses=errors(400, 401, 403, 429))
+@router.delete("/v1/tasks/{id:path}", responses=errors(400, 401, 403, 429))
 async def cancel(id: str, request: Request) -> dict[str, Any]:  # noqa: A002 - the path's own word
     """Cancel every request of a task that is under way, waiting or running. Those of other keys are other tasks."""
     if len(id) > MAX_TASK_CHARACTERS:
