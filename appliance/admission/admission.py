@@ -90,7 +90,10 @@ class Admission:
         loop = asyncio.get_running_loop()
         lag_s = 0.0
         while True:
-            self._look(loop.time(), lag_s)
+            try:
+                self._look(loop.time(), lag_s)
+            except Exception:  # whatever it is, those who wait still get their turn
+                log.exception("admission_failed")
             due_s = loop.time() + TICK_S
             if any(gate.queue.running or len(gate.queue) for gate in self._gates.values()):
                 await asyncio.sleep(TICK_S)

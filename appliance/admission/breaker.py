@@ -52,12 +52,15 @@ class Breaker:
     _refused: bool = False  # a probe, in the present window or one of those in a row
     _dwell_s: float = 0.0
     _opened_s: float | None = None  # last
+    _cause: Cause = "queue-wait"  # of the newest sample that was too high
 
     def observe(self, saturation: Saturation, now_s: float) -> Transition | None:
         """A sample. What follows from it, if anything does."""
         if self._window_s is None:
             self._window_s = now_s
         self._sum += saturation.value
+        if saturation.value >= self.rules.trip_at and saturation.cause is not None:
+            self._cause = saturation.cause
         self._samples += 1
         if now_s - self._window_s < self.rules.window_s:
             return None
@@ -65,7 +68,7 @@ class Breaker:
         self._window_s, self._sum, self._samples = now_s, 0.0, 0
         self._high = self._high + 1 if mean >= self.rules.trip_at else 0
         self._low = self._low + 1 if mean <= self.rules.recover_at else 0
-        return None if self.held is not None else self._judge(saturation, now_s)
+        return None if self.held is not None else self._judge(mean, now_s)
 
     def refused(self) -> None:
         """A sheddable request found no room: there is more demand than the machine can take."""
@@ -81,23 +84,22 @@ class Breaker:
         """The least time until sheddable requests are taken again."""
         return max(0.0, self.since_s + self._dwell_s - now_s) if self.state == "open" else 0.0
 
-    def _judge(self, saturation: Saturation, now_s: float) -> Transition | None:
+    def _judge(self, mean: float, now_s: float) -> Transition | None:
         rules = self.rules
         if self.state == "open":
             if self._low >= rules.recover_windows and now_s - self.since_s >= self._dwell_s:
-                return self._change("half-open", "recovered", saturation.value, now_s)
+                return self._change("half-open", "recovered", mean, now_s)
             return None
         if self._high >= rules.trip_windows:
-            assert saturation.cause is not None  # noqa: S101 - something is at 1 or above
             soon = self._opened_s is not None and now_s - self._opened_s < self._dwell_s + rules.soon_s
             self._dwell_s = min(rules.longest_dwell_s, self._dwell_s * 2) if soon else rules.dwell_s
             self._opened_s = now_s
-            return self._change("open", saturation.cause, saturation.value, now_s)
+            return self._change("open", self._cause, mean, now_s)
         if self.state == "half-open":
             if self._refused:
                 self._refused, self._low = False, 0
             elif self._low >= rules.probe_windows:
-                return self._change("closed", "room-for-all", saturation.value, now_s)
+                return self._change("closed", "room-for-all", mean, now_s)
         return None
 
     def _change(self, state: State, reason: Reason, saturation: float, now_s: float) -> Transition | None:
