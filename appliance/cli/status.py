@@ -6,7 +6,7 @@ tells more is shown more.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -49,7 +49,7 @@ def _group(group: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield from _group(value, indent + "  ")
 
 
-def _nested(value: object) -> bool:
+def _nested(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and set(value) != {"used", "total"}
 
 
@@ -70,8 +70,16 @@ def _shown(name: str, value: object) -> str | None:
     if isinstance(value, int | float):
         return _number(name, value)
     if isinstance(value, list):
-        return ", ".join(filter(None, (_shown(name, item) for item in value))) or None
+        return ", ".join(filter(None, (_item(name, item) for item in value))) or None
     return _printable(str(value))
+
+
+def _item(name: str, value: object) -> str | None:
+    """One of a list."""
+    if not _nested(value):
+        return _shown(name, value)
+    parts = {key: _shown(key, part) for key, part in value.items()}
+    return " ".join(f"{_label(key)} {text}" for key, text in parts.items() if text is not None)
 
 
 def _number(name: str, value: float) -> str:

@@ -83,6 +83,9 @@ def test_the_command_line_trips_and_resets(daemon: Daemon, client: httpx.Client,
     tripped = appliance("--url", daemon.url, "breaker", "trip", home=tmp_path)
     assert (tripped.returncode, tripped.stdout.split()[0]) == (0, "open")
     assert client.get("/admin/v1/status").json()["admission"]["held_by_owner"]
+    shown = appliance("--url", daemon.url, "status", home=tmp_path)
+    assert shown.returncode == 0
+    assert "from closed to open reason owner" in shown.stdout
     assert appliance("--url", daemon.url, "breaker", "reset", home=tmp_path).stdout == "closed\n"
 
 
