@@ -118,7 +118,7 @@ def test_variables_that_are_no_settings_are_let_be(home: Path) -> None:
         (
             "[zzz]\nport = 1",
             "zzz",
-            "sections are server, models, engine, cache, routing, frontier, economics",
+            "sections are server, models, engine, cache, routing, frontier, admission, slo, economics",
         ),
     ],
 )
