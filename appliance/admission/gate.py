@@ -19,6 +19,7 @@ from runtimes.supervisor import Status
 
 CRITICAL_EXPECTED_FOR_S: Final = 60.0  # after the last one, batches are kept small enough for the next
 OVERLOAD_LASTS_AFTER_S: Final = 10.0  # that the breaker has not been closed: less is a burst, which may wait its turn
+SURELY: Final = 0.25  # of an expected wait: prompts may turn out to share what is the most of them
 LONGEST_RETRY_AFTER_S: Final = 60
 
 Grant = Callable[[ApplianceError | None], None]  # None: it may go
@@ -69,7 +70,8 @@ class Gate:
     def _too_late(self, ticket: Ticket, breaking: Breaking, now_s: float) -> str | None:
         """Why it should not wait; None: it may."""
         wait_s = self.queue.expected_wait_s(rank=ticket.rank)
-        done_s, left_s = wait_s + self._service_s(ticket, breaking), ticket.deadline_s - now_s
+        surely = 1.0 if self._expects_critical(now_s) else SURELY
+        done_s, left_s = wait_s * surely + self._service_s(ticket, breaking, now_s), ticket.deadline_s - now_s
         if done_s > left_s:
             return f"The request would take about {done_s:.1f} s, and has {left_s:.1f} s"
         lasting = breaking.since_closed_s >= OVERLOAD_LASTS_AFTER_S and self._expects_critical(now_s)
@@ -92,7 +94,7 @@ class Gate:
             self.others_done_s += took_s
         self.queue.fairness.charge(ticket, took_s - ticket.seconds)
         if whole and answer_tokens:
-            self.estimator.answered(answer_tokens // ticket.work.sequences)
+            self.estimator.answered(ticket.work, prompt_tokens, answer_tokens)
         self.leave(ticket)
 
     def let_go(self, breaking: Breaking, now_s: float) -> None:
@@ -101,7 +103,8 @@ class Gate:
             self._critical_s = now_s
         room = self._room(breaking, now_s)
         while (ticket := self.queue.next(room, now_s)) is not None:
-            if ticket.rank and now_s + self._service_s(ticket, breaking) > ticket.deadline_s:
+            waited = ticket.rank and now_s > ticket.arrived_s
+            if waited and now_s + self._service_s(ticket, breaking, now_s) > ticket.deadline_s:
                 self.queue.leave(ticket)  # what it would take is better given to one that can still be done
                 self._grants.pop(ticket)(DeadlineExceeded("The request had to wait too long to be done in time."))
                 continue
@@ -111,9 +114,9 @@ class Gate:
                 room = self._room(breaking, now_s)
             self._grants.pop(ticket)(None)
 
-    def _service_s(self, ticket: Ticket, breaking: Breaking) -> float:
-        """From its turn to its end. While there is time for all, only what is impossible is called too late."""
-        if breaking.state == "closed":
+    def _service_s(self, ticket: Ticket, breaking: Breaking, now_s: float) -> float:
+        """From its turn to its end. Where no critical work has to be spared, only what is impossible is too late."""
+        if breaking.state == "closed" or not self._expects_critical(now_s):
             return self.estimator.least_s(ticket.work)
         return self.queue.service_s(ticket)
 

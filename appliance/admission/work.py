@@ -32,6 +32,7 @@ class Estimator:
     """One model's."""
 
     usual_answer_tokens: float = USUAL_ANSWER_TOKENS
+    computed_share: float = 1.0  # of prompts; the rest is found resident
     curve: CostCurve | None = None
     slots: int = 1
     _row_s: float = field(default=0.0, init=False)
@@ -47,15 +48,17 @@ class Estimator:
         text = sum(map(len, everything_said(request))) // BYTES_A_TOKEN
         return Work(sequences, prompt + text, round(max(answer, least)) * sequences, least * sequences)
 
-    def answered(self, tokens: int) -> None:
-        """An answer came to its end after so many tokens."""
-        self.usual_answer_tokens += SMOOTHING * (tokens - self.usual_answer_tokens)
+    def answered(self, work: Work, prompt_tokens: int, answer_tokens: int) -> None:
+        """It came to its end with so many tokens, prompt tokens being those that had to be computed."""
+        self.usual_answer_tokens += SMOOTHING * (answer_tokens / work.sequences - self.usual_answer_tokens)
+        computed = min(1.0, prompt_tokens / max(1, work.prompt_tokens))
+        self.computed_share += SMOOTHING * (computed - self.computed_share)
 
     def seconds(self, work: Work) -> float:
         """Of the whole engine, were all of its slots in use; 0: nothing is known yet."""
         if self.curve is None:
             return 0.0
-        return self.done_s(work.prompt_tokens, work.answer_tokens)
+        return self.done_s(round(work.prompt_tokens * self.computed_share), work.answer_tokens)
 
     def least_s(self, work: Work) -> float:
         """No request can be done in less: alone on the machine, and brief."""

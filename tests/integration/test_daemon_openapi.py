@@ -36,7 +36,9 @@ OPERATIONS = [
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/admin/v1/status"),
+    ("DELETE", "/v1/tasks/{id}"),
     ("PUT", "/admin/v1/offline"),
+    ("POST", "/admin/v1/breaker"),
     ("GET", "/admin/v1/cache"),
     ("DELETE", "/admin/v1/cache"),
     ("POST", "/admin/v1/cache/feedback"),
@@ -91,6 +93,7 @@ def test_generated_requests_are_answered_as_the_document_says(
 
     check()
     with daemon.client() as client:
+        assert client.post("/admin/v1/breaker", json={"action": "reset"}).status_code == 200
         assert client.post("/v1/chat/completions", json=chat_body()).status_code == 200
 
 
