@@ -26,11 +26,13 @@ POLL_S = 0.01
 
 # One thread: two that share their cores with other work wait for each other at every layer, ten times slower.
 # A short drain: what a test leaves running is nothing to wait for. No cache: who asks twice wants two answers here.
+# A breaker that opens by word alone: what shares the machine with a test would open it now and then.
 DEFAULTS: Mapping[str, object] = {
     "telemetry.log_format": "json",
     "engine.threads": 1,
     "server.drain_timeout_s": 1,
     "cache.enabled": False,
+    "admission.trip_at": 1_000_000,
 }
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
