@@ -149,7 +149,7 @@ def test_a_key_cancels_no_task_of_another(launch: Launch) -> None:
     ("settings", "key"),
     [
         ({"admission.sheddable_ceiling": 0.9}, "sheddable_ceiling"),
-        ({"admission.recover_at": 1.5}, "recover_at"),
+        ({"admission.recover_at": 1.5, "admission.trip_at": 1}, "recover_at"),
         ({"admission.normal_ceiling": 1.5}, "normal_ceiling"),
         ({"slo.queue_wait_s": 0}, "queue_wait_s"),
     ],
