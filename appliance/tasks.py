@@ -26,10 +26,10 @@ class Tasks:
                 try:
                     yield
                 finally:
-                    scopes = self._under_way[name]
-                    scopes.remove(scope)
+                    scopes = self._under_way.get(name, set())
+                    scopes.discard(scope)
                     if not scopes:
-                        del self._under_way[name]
+                        self._under_way.pop(name, None)
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -37,7 +37,7 @@ class Tasks:
 
     def cancel(self, key: str, task: str) -> int:
         """Ends every request of the task that is under way. How many there were."""
-        scopes = self._under_way.get((key, task), set())
+        scopes = self._under_way.pop((key, task), set())  # those that are still ending are not ended again
         now_s = asyncio.get_running_loop().time()
         for scope in scopes:
             scope.reschedule(now_s)

@@ -130,7 +130,7 @@ def test_a_whole_task_is_cancelled_running_and_waiting_alike(launch: Launch) -> 
         answer = client.delete("/v1/tasks/report%2F7")
         assert answer.json() == {"id": "report/7", "cancelled_requests": 2}
         assert client.delete("/v1/tasks/report%2F7").json()["cancelled_requests"] == 0
-    assert running.wait_end().data[-1] != "[DONE]"
+    assert json.loads(running.wait_end().data[-1])["error"]["code"] == "cancelled"
     assert waiting.wait_end().status == 409
     assert neighbour.wait_end().data[-1] == "[DONE]"
     daemon.wait_idle()
