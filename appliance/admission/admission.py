@@ -133,11 +133,6 @@ class Admission:
         self._noted_transition(self.breaker.hold(state, now_s))
         self._look(now_s, 0.0)
 
-    @property
-    def sheds(self) -> bool:
-        """Whether normal work had better go elsewhere."""
-        return self.breaker.state == "open"
-
     def queues(self) -> Mapping[str, Gate]:
         """By model."""
         return self._gates
