@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from appliance.answer_checks import failed_check
-from appliance.errors import ApplianceError, InvalidRequest
+from appliance.errors import ApplianceError, InvalidRequest, Overloaded
 from appliance.exchange import Exchange
 from appliance.frontier_settings import RoutingSettings
 from appliance.legs import Legs, frontier_error
@@ -20,6 +20,7 @@ from fallback import FrontierFailed
 
 # What a local engine may say that the frontier could do better.
 _ESCALATED: Final = frozenset({"context_length_exceeded", "engine_crashed", "overloaded", "model_loading"})
+SATURATED: Final = "saturated"  # the reason of what the frontier answers for want of room
 _TEXT_ONLY: Final = "is an image: the local models read text only, and nothing else may answer this request."
 
 
@@ -44,8 +45,49 @@ class Answering:
         decision = self._order.decision
         if decision.place == "frontier":
             return self._frontier_first()
+        if decision.may_overflow and self._legs.admission.controller.breaker.state == "open":
+            return self._overflowing(None)
         sent_at_once = self._order.request.stream and self._policy.escalating_stream == "at-once"
-        return self._checked() if decision.may_escalate and not sent_at_once else self._local(self._order.request)
+        if decision.may_escalate and not sent_at_once:
+            return self._checked()
+        return self._while_there_is_room() if decision.may_overflow else self._local(self._order.request)
+
+    async def _while_there_is_room(self) -> AsyncGenerator[Event, None]:
+        """By the local engine; or by the frontier, when the local one refuses it for want of room."""
+        try:
+            async with aclosing(self._local(self._order.request)) as events:
+                async for event in events:
+                    yield event
+        except Overloaded as error:  # before the first event
+            refusal = error
+        else:
+            return
+        async with aclosing(self._overflowing(refusal)) as events:
+            async for event in events:
+                yield event
+
+    async def _overflowing(self, refusal: Overloaded | None) -> AsyncGenerator[Event, None]:
+        """By the frontier, for want of room here; where it fails by the local engine after all, if that has not refused
+        it already."""
+        exchange, reason, begun = self._order.exchange, self._order.exchange.reason, False
+        exchange.reason = SATURATED
+        try:
+            async with aclosing(self._frontier()) as events:
+                async for event in events:
+                    begun = True
+                    yield event
+        except FrontierFailed as failure:
+            if begun or failure.code == "deadline_exceeded":
+                raise frontier_error(failure) from None
+        else:
+            return
+        exchange.route, exchange.model, exchange.reason = "local", self._order.model, reason
+        if refusal is not None:
+            raise refusal
+        refuse_images(self._order.request)
+        async with aclosing(self._local(self._order.request)) as events:
+            async for event in events:
+                yield event
 
     def _local(self, request: Request) -> AsyncGenerator[Event, None]:
         self._order.exchange.route, self._order.exchange.model = "local", self._order.model

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from appliance import __version__
 from appliance.admission.admission import Admission
+from appliance.admission.controller import Controller
 from appliance.api import failures
 from appliance.api.openai.schema import component_schemas
 from appliance.api.routes import cache, control, generation, models, operations, tasks, tokens
@@ -76,15 +77,16 @@ class Application:
         realm = realm_of(engines.models, settings)
         workers = {name: supervisor.worker_pid for name, supervisor in engines.supervisors.items()}
         self._hardware = Sampler(ThisMachine(processes_of(workers), time.monotonic), time.monotonic)
-        admission = Admission(
+        controller = Controller(
             engines.supervisors,
             settings.admission,
             settings.slo,
             slots=settings.engine.slots,
             most_waiting=settings.engine.max_waiting,
-            machine=machine_load(settings.admission, self._hardware),
         )
-        metrics.register(AdmissionCollector(admission))
+        metrics.register(AdmissionCollector(controller))
+        machine = machine_load(settings.admission, self._hardware)
+        admission = Admission(engines.supervisors, controller, machine=machine)
         legs = Legs(engines, frontier, ledger, metrics, admission)
         opinion = second_opinion(legs, state_dir) if settings.cache.second_opinion else None
         answers = cache_of(settings.cache, state_dir / CACHE_FILE, files, self._embedder, realm, second_opinion=opinion)

@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from appliance.protocol import Delta, Event, Failed, Finished, ReasoningDelta, Request, Started, ToolCallDelta, Usage
+from appliance.protocol import (
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Queued,
+    ReasoningDelta,
+    Request,
+    Started,
+    ToolCallDelta,
+    Usage,
+)
 
 
 @dataclass(slots=True)
@@ -38,6 +49,8 @@ class Exchange:
     def shown(self, event: Event, now_s: float) -> None:
         """Notes what the client is told."""
         match event:
+            case Queued():
+                self.queue_s = event.waited_s
             case Started():
                 self.queue_s = event.queue_s if self.queue_s is None else max(self.queue_s, event.queue_s)
                 self.prompt_tokens += event.prompt_tokens

@@ -137,6 +137,11 @@ class RoutingSettings(Section):
     frontier_failed: Literal["local", "refuse"] = Field(
         "local", description="frontier steps of `auto` that no provider answers: answered here, or refused (502)"
     )
+    saturated: Literal["frontier", "wait"] = Field(
+        "frontier",
+        description="normal steps of `auto` that this machine has no room for: answered by the frontier where there is "
+        "one, within its budget, or left to wait",
+    )
     privacy: Privacy = Field("any", description="local-only: no request leaves this machine, whatever it asks")
     redact: Names = Field((), description="taken out of what leaves: secret, email, phone, card; keys may add")
 

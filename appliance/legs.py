@@ -7,21 +7,23 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
-from appliance.admission.admission import Admission, Lease
+from appliance.admission.admission import Admission, Place
 from appliance.answer_reader import AnswerReader
 from appliance.engines import Engines
 from appliance.errors import ApplianceError, from_code
 from appliance.exchange import Exchange, LocalAttempt
 from appliance.ledger import Ledger, Row, percentile_ms
-from appliance.protocol import ChatPrompt, Delta, Event, Failed, Private, Request, Started, TextPrompt
+from appliance.protocol import ChatPrompt, Delta, Event, Failed, Private, Queued, Request, Started, TextPrompt
 from appliance.security.auth import Principal
 from appliance.telemetry.metrics import Metrics
 from fallback import AttemptRecord, Caller, Frontier, FrontierFailed
 from runtimes.dialects import Dialect
 from runtimes.supervisor import EngineError, Supervisor
 from runtimes.worker.messages import Generate
+
+QUEUE_NEWS_S: Final = 5.0  # a client that streams is told so often how long it will still wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +45,24 @@ class Legs:
         at = self.clock()
         reader: AnswerReader | None = None
         try:
-            async with self.admission.lease(request, model, principal.id, deadline_s) as lease:
-                exchange.queue_position = lease.position
-                generate = supervisor.generate(lambda flight: _message(flight, request), deadline_s, lease.interruption)
+            async with self.admission.place(request, model, principal.id, deadline_s) as place:
+                exchange.queue_position = place.position
+                while not await place.granted(within_s=QUEUE_NEWS_S):
+                    yield Queued(place.ahead, place.waited_s, place.expected_wait_s)
+                generate = supervisor.generate(lambda flight: _message(flight, request), deadline_s, place.interruption)
                 async with aclosing(generate) as events:
                     async for event in events:
                         if reader is None:  # the model is loaded now, so that it is known how it speaks
                             reader = _reader(request, supervisor)
-                        told = _told(event, lease)
+                        told = _told(event, place)
                         gap_s = noted.saw(told, time.monotonic())
                         if gap_s is not None:
                             self.metrics.inter_token(model, gap_s)
                         if isinstance(told, Failed):
-                            raise lease.error or from_code(told.code, told.message, told.param)
+                            raise place.ticket.ended or from_code(told.code, told.message, told.param)
                         for news in reader.read(told):
                             yield news
-                lease.whole = True
+                place.whole = True
             noted.outcome = "completed"
         except EngineError as error:
             noted.outcome = error.code
@@ -93,14 +97,14 @@ class Legs:
         return len((await supervisor.tokenize(TextPrompt(text, add_special=False))).tokens)
 
 
-def _told(event: Event, lease: Lease) -> Event:
+def _told(event: Event, place: Place) -> Event:
     """Notes what an event tells of the engine's work; the wait above the engine is a part of the whole."""
     match event:
         case Started():
-            lease.prompt_tokens += event.prompt_tokens - event.cached_tokens
-            return replace(event, queue_s=event.queue_s + lease.waited_s)
+            place.ticket.prompt_tokens += event.prompt_tokens - event.cached_tokens
+            return replace(event, queue_s=event.queue_s + place.waited_s)
         case Delta():
-            lease.answer_tokens += event.tokens
+            place.ticket.answer_tokens += event.tokens
     return event
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
-from appliance.answering import Answering, Order, refuse_images
+from appliance.answering import SATURATED, Answering, Order, refuse_images
 from appliance.caching import Caching
 from appliance.exchange import Exchange
 from appliance.legs import Legs
@@ -74,10 +74,12 @@ class Pipeline:
         self._conversations.answered(routed.request, routed.principal.id, self._made_by(routed))
 
     def _made_by(self, routed: Routed) -> Place:
-        """Who made the answer, a cached one too, and reads what follows in the conversation."""
+        """Who made the answer, a cached one too, and reads what follows in the conversation: not the frontier where it
+        only stood in."""
         if routed.lookup.hit is not None:
             return "local" if routed.lookup.hit.answer.model in self.engines.supervisors else "frontier"
-        return "frontier" if routed.exchange.route == "frontier" else "local"
+        stood_in = routed.exchange.reason == SATURATED
+        return "frontier" if routed.exchange.route == "frontier" and not stood_in else "local"
 
     def _events(self, routed: Routed) -> AsyncGenerator[Event, None]:
         request, exchange, lookup = routed.request, routed.exchange, routed.lookup

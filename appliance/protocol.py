@@ -185,6 +185,15 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """The request still waits for its turn. Before everything else, any number of times."""
+
+    ahead: int  # requests that go first
+    waited_s: float
+    expected_wait_s: float  # from now
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     choice: int
     prompt_tokens: int
@@ -258,4 +267,4 @@ class Failed:
     param: str | None = None
 
 
-Event = Started | ReasoningDelta | Delta | RefusalDelta | ToolCallDelta | Usage | Finished | Failed
+Event = Queued | Started | ReasoningDelta | Delta | RefusalDelta | ToolCallDelta | Usage | Finished | Failed

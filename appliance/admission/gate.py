@@ -42,7 +42,7 @@ class Gate:
     ceilings: tuple[float, float]
     overload_wait_s: float
     estimator: Estimator = field(default_factory=Estimator)
-    others_done_s: float = 0.0  # seconds' worth of work of others than critical ones that have left the engine
+    _others_gone_s: float = 0.0  # seconds' worth of work of others than critical ones that have left the engine
     _demand: Demand = field(default_factory=Demand)
     _grants: dict[Ticket, Grant] = field(default_factory=dict)
     _critical_s: float | None = None  # when critical work was here last
@@ -87,15 +87,21 @@ class Gate:
         self._grants.pop(ticket, None)
         self.queue.leave(ticket)
 
-    def done(self, ticket: Ticket, prompt_tokens: int, answer_tokens: int, *, whole: bool) -> None:
-        """It has left the engine, having taken so many tokens of it."""
-        took_s = self.estimator.done_s(prompt_tokens, answer_tokens)
+    def done(self, ticket: Ticket, *, whole: bool) -> None:
+        """It has left the engine. `whole`: its answer came to its own end."""
+        took_s = self.estimator.done_s(ticket.prompt_tokens, ticket.answer_tokens)
         if ticket.rank:
-            self.others_done_s += took_s
+            self._others_gone_s += took_s
         self.queue.fairness.charge(ticket, took_s - ticket.seconds)
-        if whole and answer_tokens:
-            self.estimator.answered(ticket.work, prompt_tokens, answer_tokens)
+        if whole and ticket.answer_tokens:
+            self.estimator.answered(ticket.work, ticket.prompt_tokens, ticket.answer_tokens)
         self.leave(ticket)
+
+    def observe(self, now_s: float) -> None:
+        """Again and again: how fast work of others than critical ones is done."""
+        others = [t for t in self.queue.running if t.rank]
+        under_way_s = sum(self.estimator.done_s(t.prompt_tokens, t.answer_tokens) for t in others)
+        self.queue.drain.observe(now_s, self._others_gone_s + under_way_s, busy=bool(others))
 
     def let_go(self, breaking: Breaking, now_s: float) -> None:
         """Everybody whose turn it is."""

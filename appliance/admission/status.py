@@ -3,17 +3,16 @@
 from collections import Counter
 from typing import Any, Final
 
-from appliance.admission.admission import Admission
+from appliance.admission.controller import Controller
 from appliance.admission.gate import Gate
 from appliance.admission.ticket import CLASSES, RANK
 
 SHOWN_TRANSITIONS: Final = 10
 
 
-def admission_status(admission: Admission) -> dict[str, Any]:
-    """As `GET /admin/v1/status` has it. In the event loop."""
-    breaker, saturation = admission.breaker, admission.saturation
-    now_s = admission.now_s()
+def admission_status(controller: Controller, now_s: float) -> dict[str, Any]:
+    """As `GET /admin/v1/status` has it."""
+    breaker, saturation = controller.breaker, controller.saturation
     return {
         "breaker": breaker.state,
         "held_by_owner": breaker.held is not None,
@@ -28,11 +27,11 @@ def admission_status(admission: Admission) -> dict[str, Any]:
                 "reason": one.reason,
                 "saturation": round(one.saturation, 3),
             }
-            for one in list(admission.transitions)[-SHOWN_TRANSITIONS:]
+            for one in list(controller.transitions)[-SHOWN_TRANSITIONS:]
         ],
-        "refused": _by_class(admission),
-        "ended": dict(admission.ended),
-        "queues": {name: _queue(gate, now_s) for name, gate in admission.queues().items()},
+        "refused": _by_class(controller),
+        "ended": dict(controller.ended),
+        "queues": {name: _queue(gate, now_s) for name, gate in controller.gates.items()},
     }
 
 
@@ -49,8 +48,8 @@ def _queue(gate: Gate, now_s: float) -> dict[str, Any]:
     }
 
 
-def _by_class(admission: Admission) -> dict[str, dict[str, int]]:
+def _by_class(controller: Controller) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {}
-    for (criticality, code), count in admission.refused.items():
+    for (criticality, code), count in controller.refused.items():
         counts.setdefault(criticality, Counter())[code] += count
     return {name: dict(codes) for name, codes in counts.items()}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from appliance.admission.work import Work
+from appliance.errors import ApplianceError
 from appliance.protocol import Criticality
 
 CLASSES: tuple[Criticality, ...] = ("critical", "normal", "sheddable")  # best first
@@ -20,6 +21,9 @@ class Ticket:
     deadline_s: float
     started_s: float | None = None  # when the engine got it
     aged: bool = False  # it went before its turn, having waited for long
+    prompt_tokens: int = 0  # that were computed
+    answer_tokens: int = 0
+    ended: ApplianceError | None = None  # it is to give its place in the engine back
 
     @property
     def rank(self) -> int:

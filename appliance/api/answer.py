@@ -1,6 +1,7 @@
 """An engine's events as an HTTP answer, whole or streamed, for as long as the client is there.
 
-The status line waits for the first token: what goes wrong before it is an HTTP error, after it an error event.
+The status line waits for the first token, or for the news that a stream is to wait for longer: what goes wrong before
+it is an HTTP error, after it an error event.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from appliance.api.failures import error_response
 from appliance.api.openai.serialize import Serializer
 from appliance.errors import ApplianceError
 from appliance.pipeline import Pipeline, Routed
-from appliance.protocol import Event, Started
+from appliance.protocol import Event, Queued, Started
 from appliance.tasks import Tasks
 from appliance.telemetry.access import CLIENT_CLOSED
 
@@ -61,7 +62,7 @@ class Answer(Response):
                 async for event in events:
                     if not begun:  # the model is known for certain now
                         self._serializer.answered_by(self._exchange.model or "")
-                    pending += self._serializer.frames(event)
+                    pending += _waiting(event) if isinstance(event, Queued) else self._serializer.frames(event)
                     if isinstance(event, Started) and not begun:
                         continue
                     if not begun:
@@ -116,6 +117,11 @@ class Answer(Response):
         if exchange.cost_usd is not None:
             headers["x-appliance-cost-usd"] = f"{exchange.cost_usd:.8f}".rstrip("0").rstrip(".")
         return headers
+
+
+def _waiting(event: Queued) -> bytes:
+    """Tells a person who looks, and keeps the connection from looking idle."""
+    return sse.comment(f"waiting ahead={event.ahead} expected-wait-s={event.expected_wait_s:.1f}")
 
 
 def _in_one_piece(send: Send) -> Send:

@@ -9,7 +9,6 @@ from typing import Final
 from appliance.errors import ApplianceError
 
 DONE: Final = b"data: [DONE]\n\n"
-KEEP_ALIVE: Final = b": keep-alive\n\n"  # a comment: clients skip it, proxies see traffic
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 # Line breaks to many clients' splitters (str.splitlines), though not to the event-stream format or to JSON.
@@ -26,6 +25,11 @@ def json_bytes(value: object) -> bytes:
 def event(value: object) -> bytes:
     """One event whose data is `value` as JSON."""
     return b"data: " + json_bytes(value) + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """One line of text that clients skip, and proxies see as traffic."""
+    return b": " + text.encode() + b"\n\n"
 
 
 def error(failure: ApplianceError) -> bytes:

@@ -3,7 +3,7 @@
 What the agent says beats what is guessed; what must not leave the machine beats both.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from appliance.errors import InvalidRequest, Offline
@@ -44,6 +44,7 @@ class Decision:
     may_escalate: bool = False  # a local answer that fails its checks is made again by the frontier
     degraded: bool = False  # the frontier was asked for, and cannot be had
     explicit: bool = False  # the client named the place
+    may_overflow: bool = False  # it is for the local engine, and the frontier may have it when there is no room here
 
     @property
     def route(self) -> str:
@@ -64,9 +65,12 @@ def decide(request: Request, policy: RoutingSettings, situation: Situation) -> D
     """Raises `InvalidRequest` for what the frontier was asked for by name and cannot express, and `Offline`."""
     wish = _wish(request, policy, situation)
     local = Decision("local", wish.reason, wish.step, wish.confidence, explicit=wish.explicit)
-    if wish.treatment == "local":
+    if wish.treatment == "local" and wish.explicit:
         return local
     obstacle = _obstacle(request, policy, situation, wish)
+    may_overflow = obstacle is None and policy.saturated == "frontier" and request.hints.criticality == "normal"
+    if wish.treatment == "local":
+        return replace(local, may_overflow=may_overflow)
     if obstacle is None:
         place: Place = "frontier" if wish.treatment == "frontier" else "local"
         return Decision(
@@ -76,6 +80,7 @@ def decide(request: Request, policy: RoutingSettings, situation: Situation) -> D
             wish.confidence,
             may_escalate=place == "local",
             explicit=wish.explicit,
+            may_overflow=place == "local" and may_overflow,
         )
     if wish.treatment == "local-then-escalate":
         return local

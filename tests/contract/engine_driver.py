@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.protocol import Delta, Event, Failed, Finished, Sampling, Started, Stopping, TokenLogprob, Usage
+from appliance.protocol import Delta, Event, Failed, Finished, Queued, Sampling, Started, Stopping, TokenLogprob, Usage
 from runtimes.contracts import BackendError, KVCacheFullError, Logits, Row
 from runtimes.engine import Engine, Job
 from runtimes.engine.engine import FIRST_PAUSE_S
@@ -180,7 +180,7 @@ class Drive:
         assert not self.engine._scheduler._computed
 
     def _take(self, name: str, event: Event) -> None:
-        assert not isinstance(event, Usage), "an engine knows no money"
+        assert not isinstance(event, Usage | Queued), "an engine knows no money, and no queue but its own"
         before = self.events[name, event.choice]
         if isinstance(event, Started):
             assert not before, "Started comes first, and once"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from appliance.protocol import Delta, Event, Failed, Finished, Sampling, Started, Stopping, Usage
+from appliance.protocol import Delta, Event, Failed, Finished, Queued, Sampling, Started, Stopping, Usage
 from runtimes.contracts import Backend
 from runtimes.engine import Engine, Job
 
@@ -41,7 +41,7 @@ def run(engine: Engine, *jobs: Job) -> dict[tuple[str, int], list[Event]]:
         if engine.idle:
             return events
         for name, event in engine.step():
-            assert not isinstance(event, Usage), "an engine knows no money"
+            assert not isinstance(event, Usage | Queued), "an engine knows no money, and no queue but its own"
             events.setdefault((name, event.choice), []).append(event)
     raise AssertionError("the engine makes no progress")
 

@@ -118,6 +118,35 @@ def test_who_waits_is_told_how_many_went_first(launch: Launch) -> None:
     second.wait_first_token()
 
 
+def test_a_stream_that_waits_is_told_so_in_comments(launch: Launch) -> None:
+    daemon = launch({"engine.slots": 1}).wait_ready()
+    running = BackgroundStream(daemon, chat_body(**LONG_STREAM), {"x-appliance-task": "long"})
+    running.wait_first_token()
+    with (
+        daemon.client() as client,
+        client.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as waiting,
+    ):
+        lines = waiting.iter_lines()
+        first = next(lines)
+        assert waiting.status_code == 200
+        assert waiting.headers["x-appliance-route"] == "local"
+        assert int(waiting.headers["x-appliance-queue-ms"]) > 0
+        assert first.startswith(": waiting ahead=0 expected-wait-s=")
+        with daemon.client() as other:
+            assert other.delete("/v1/tasks/long").json()["cancelled_requests"] == 1
+        rest = [line for line in lines if line and not line.startswith(":")]
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[0].removeprefix("data: "))["choices"][0]["delta"]["role"] == "assistant"
+
+
+def test_a_stream_that_was_told_to_wait_ends_at_its_deadline_with_an_error_event(launch: Launch) -> None:
+    daemon = launch({"engine.slots": 1}).wait_ready()
+    running = BackgroundStream(daemon, chat_body(**LONG_STREAM))
+    running.wait_first_token()
+    late = BackgroundStream(daemon, chat_body(stream=True), {"x-appliance-timeout": "7"})
+    assert (late.wait_end().status, late.error()["code"]) == (200, "deadline_exceeded")
+
+
 def test_a_whole_task_is_cancelled_running_and_waiting_alike(launch: Launch) -> None:
     daemon = launch({"engine.slots": 1}).wait_ready()
     mine, other = {"x-appliance-task": "report/7"}, {"x-appliance-task": "report"}

@@ -261,3 +261,30 @@ def test_who_asks_for_the_frontier_by_name_is_not_answered_by_another() -> None:
     with pytest.raises(InvalidRequest) as caught:
         decided(asked("frontier"), excluded_field="logit_bias")
     assert caught.value.param == "logit_bias"
+
+
+# For want of room
+
+
+@pytest.mark.parametrize("treatment", ["local", "local-then-escalate"])
+def test_what_a_full_machine_may_pass_on(treatment: Treatment) -> None:
+    policy = POLICY.model_copy(update={"chat": treatment})
+    request = asked(step="chat")
+    assert decided(request, policy).may_overflow
+    for kept in (
+        decided(asked("local", step="chat"), policy),
+        decided(asked("small", step="chat"), policy),
+        decided(asked(step="chat", privacy="local-only"), policy),
+        decided(request, policy.model_copy(update={"saturated": "wait"})),
+        decided(request, policy, offline=True),
+        decided(request, policy, has_frontier=False),
+        decided(request, policy, excluded_field="seed"),
+        decided(replace(request, hints=replace(request.hints, criticality="critical")), policy),
+        decided(replace(request, hints=replace(request.hints, criticality="sheddable")), policy),
+    ):
+        assert kept.place == "local"
+        assert not kept.may_overflow
+
+
+def test_what_is_for_the_frontier_anyhow_does_not_overflow() -> None:
+    assert not decided(asked(step="synthesize")).may_overflow

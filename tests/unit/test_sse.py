@@ -54,5 +54,7 @@ def test_an_error_is_one_event_in_openais_shape() -> None:
 
 def test_the_fixed_frames() -> None:
     assert sse.DONE == b"data: [DONE]\n\n"
-    assert sse.KEEP_ALIVE.startswith(b":")
-    assert sse.KEEP_ALIVE.endswith(b"\n\n")
+
+
+def test_a_comment_is_nothing_to_a_client() -> None:
+    assert sse.comment("waiting ahead=3") == b": waiting ahead=3\n\n"

@@ -20,6 +20,7 @@ from appliance.protocol import (
     Failed,
     Finished,
     FinishReason,
+    Queued,
     ReasoningDelta,
     RefusalDelta,
     Request,
@@ -120,7 +121,7 @@ class Serializer(ABC):
                 pieces = [self._call(event)]
             case Finished():
                 pieces = [self._closing(event)]
-            case Usage():
+            case Usage() | Queued():
                 pieces = []
             case Failed():
                 raise from_code(event.code, event.message, event.param)
@@ -139,7 +140,7 @@ class Serializer(ABC):
             self._usage.saw(event)
             if isinstance(event, Failed):
                 raise from_code(event.code, event.message, event.param)
-            if not isinstance(event, Usage):
+            if not isinstance(event, Usage | Queued):
                 answers[event.choice].add(event)
         choices = [self._choice(index, answer) for index, answer in sorted(answers.items())]
         return {**self._head, "object": self._object, "choices": choices, "usage": self.usage()}

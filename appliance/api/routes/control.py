@@ -51,4 +51,5 @@ async def breaker(request: Request) -> dict[str, Any]:
     action = validated(BreakerBody, await json_body(request)).action
     held: dict[str, Literal["open", "closed"] | None] = {"trip": "open", "close": "closed", "reset": None}
     admission.hold(held[action])
-    return {"state": admission.breaker.state, "held": admission.breaker.held}
+    breaker = admission.controller.breaker
+    return {"state": breaker.state, "held": breaker.held}

@@ -62,13 +62,13 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
         "draining": state.draining,
         "offline": state.frontier.gate.offline,
         "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
-        "admission": admission_status(state.admission),
+        "admission": admission_status(state.admission.controller, state.admission.now_s()),
         "hardware": _hardware(state.hardware.latest()),
         "frontier": _frontier(state),
         "cache": state.caching.cache.status(),
         "ledger": dataclasses.asdict(state.ledger.status()),
         "models": {
-            name: _model(s.status(), len(state.admission.queues()[name].queue))
+            name: _model(s.status(), len(state.admission.controller.gates[name].queue))
             for name, s in state.engines.supervisors.items()
         },
     }
