@@ -25,8 +25,9 @@ class Rules:
     recover_windows: int = 5
     probe_windows: int = 15  # without a refusal, until there is room for all
     dwell_s: float = 5.0  # it stays open for at least so long
-    longest_dwell_s: float = 60.0  # each time that it has to open again soon, it stays open for twice as long
-    soon_s: float = 60.0
+    soon_s: float = 60.0  # when it has to open again within that time, it stays open for
+    long_dwell_s: float = 60.0  # so that it does not open and close all the time; but no longer when there were
+    quiet_windows: int = 20  # in a row at half of what lets it recover: the load is gone, not waiting outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,10 @@ class Breaker:
     _samples: int = 0
     _high: int = 0  # windows in a row
     _low: int = 0
+    _quiet: int = 0
     _refused: bool = False  # a probe, in the present window or one of those in a row
     _dwell_s: float = 0.0
-    _opened_s: float | None = None  # last
+    _left_open_s: float | None = None  # when it was open last
     _cause: Cause = "queue-wait"  # of the newest sample that was too high
 
     def observe(self, saturation: Saturation, now_s: float) -> Transition | None:
@@ -68,6 +70,7 @@ class Breaker:
         self._window_s, self._sum, self._samples = now_s, 0.0, 0
         self._high = self._high + 1 if mean >= self.rules.trip_at else 0
         self._low = self._low + 1 if mean <= self.rules.recover_at else 0
+        self._quiet = self._quiet + 1 if mean <= self.rules.recover_at / 2 else 0
         return None if self.held is not None else self._judge(mean, now_s)
 
     def refused(self) -> None:
@@ -87,13 +90,14 @@ class Breaker:
     def _judge(self, mean: float, now_s: float) -> Transition | None:
         rules = self.rules
         if self.state == "open":
-            if self._low >= rules.recover_windows and now_s - self.since_s >= self._dwell_s:
+            long_enough = now_s - self.since_s >= self._dwell_s or self._quiet >= rules.quiet_windows
+            if self._low >= rules.recover_windows and long_enough:
+                self._left_open_s = now_s
                 return self._change("half-open", "recovered", mean, now_s)
             return None
         if self._high >= rules.trip_windows:
-            soon = self._opened_s is not None and now_s - self._opened_s < self._dwell_s + rules.soon_s
-            self._dwell_s = min(rules.longest_dwell_s, self._dwell_s * 2) if soon else rules.dwell_s
-            self._opened_s = now_s
+            soon = self._left_open_s is not None and now_s - self._left_open_s < rules.soon_s
+            self._dwell_s = max(rules.dwell_s, rules.long_dwell_s) if soon else rules.dwell_s
             return self._change("open", self._cause, mean, now_s)
         if self.state == "half-open":
             if self._refused:
@@ -107,7 +111,7 @@ class Breaker:
             return None
         transition = Transition(now_s, self.state, state, reason, saturation)
         self.state, self.since_s = state, now_s
-        self._high = self._low = 0
+        self._high = self._low = self._quiet = 0
         self._refused = False
         return transition
 

@@ -112,9 +112,15 @@ class Controller:
         return ending
 
     def _breaking(self, now_s: float) -> Breaking:
-        since_s = 0.0 if self._not_closed_s is None else now_s - self._not_closed_s
         breaker = self.breaker
-        return Breaking(breaker.state, since_s, breaker.reopens_in_s(now_s), self.saturation.of_the_machine)
+        since_s = 0.0 if self._not_closed_s is None else now_s - self._not_closed_s
+        return Breaking(
+            state=breaker.state,
+            since_s=now_s - breaker.since_s,
+            since_closed_s=since_s,
+            reopens_in_s=breaker.reopens_in_s(now_s),
+            machine=self.saturation.of_the_machine,
+        )
 
     def _noted_transition(self, transition: Transition | None) -> Transition | None:
         if transition is None:

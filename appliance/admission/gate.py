@@ -19,6 +19,7 @@ from runtimes.supervisor import Status
 
 CRITICAL_EXPECTED_FOR_S: Final = 60.0  # after the last one, batches are kept small enough for the next
 OVERLOAD_LASTS_AFTER_S: Final = 10.0  # that the breaker has not been closed: less is a burst, which may wait its turn
+DEMAND_COUNTS_FOR_S: Final = 60.0  # that a breaker has been open
 SURELY: Final = 0.25  # of an expected wait: prompts may turn out to share what is the most of them
 LONGEST_RETRY_AFTER_S: Final = 60
 
@@ -30,6 +31,7 @@ class Breaking:
     """What a gate needs to know of the breaker."""
 
     state: State
+    since_s: float = 0.0  # that it has been in it
     since_closed_s: float = 0.0  # how long it has not been closed
     reopens_in_s: float = 0.0
     machine: float = 0.0  # saturation, apart from the queue's
@@ -141,7 +143,7 @@ class Gate:
         tickets = (*self.queue.everyone_waiting, *self.queue.running)
         return EngineLoad(
             waiting=len(self.queue),
-            demand=self._demand.read(now_s) if breaking.state == "closed" and self._no_room(breaking, now_s) else 0.0,
+            demand=self._demand.read(now_s) if self._demand_counts(breaking, now_s) else 0.0,
             expected_wait_s=self.queue.expected_wait_s(rank=2) if len(self.queue) else 0.0,
             tokens_in_flight=sum(t.work.tokens for t in tickets),
             kv_tokens=stats.kv_total_tokens if stats else 0,
@@ -155,7 +157,11 @@ class Gate:
         """Whether room is kept for critical work: no batch larger than pays, no branch that waits, no long queue."""
         return self._critical_s is not None and now_s - self._critical_s < CRITICAL_EXPECTED_FOR_S
 
-    def _no_room(self, breaking: Breaking, now_s: float) -> bool:
+    def _demand_counts(self, breaking: Breaking, now_s: float) -> bool:
+        """What is asked for keeps a breaker open, whatever of it is refused; but not for ever, since those who ask
+        again and again may be few."""
+        if breaking.state == "open":
+            return breaking.since_s < DEMAND_COUNTS_FOR_S
         return self.queue.sequences() >= self._room(breaking, now_s).others
 
     def _room(self, breaking: Breaking, now_s: float) -> Room:

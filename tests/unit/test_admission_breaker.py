@@ -69,12 +69,27 @@ def test_while_probes_find_no_room_it_stays_half_open() -> None:
     assert [change.after for change in run(breaker, [0.1] * 60, begin_s=30.0)] == ["closed"]
 
 
-def test_saturation_while_half_open_opens_it_for_twice_as_long() -> None:
+def opened_again() -> Breaker:
+    """Soon after it had recovered, between 7 and 8 s."""
     breaker = opened()
     run(breaker, [0.1] * 70, refusing=True)
     assert breaker.state == "half-open"
     assert [change.after for change in run(breaker, [2.0] * 10, begin_s=7.0)] == ["open"]
-    assert breaker.reopens_in_s(breaker.since_s) == 2 * breaker.rules.dwell_s
+    return breaker
+
+
+def test_when_it_has_to_open_again_soon_it_stays_open_for_long() -> None:
+    breaker = opened_again()
+    assert breaker.reopens_in_s(breaker.since_s) == breaker.rules.long_dwell_s
+    (change,) = run(breaker, [0.7] * 620, begin_s=8.0)
+    assert change.after == "half-open"
+    assert change.at_s >= 7.0 + breaker.rules.long_dwell_s
+
+
+def test_it_does_not_stay_open_for_long_when_there_is_nothing_to_do_any_more() -> None:
+    changes = run(opened_again(), [0.2] * 120, begin_s=8.0)
+    assert [change.after for change in changes] == ["half-open", "closed"]
+    assert changes[0].at_s <= 8.0 + 6.0
 
 
 @pytest.mark.parametrize("level", [0.5, 0.85, 0.9, 1.1, 2.0])

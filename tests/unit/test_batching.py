@@ -32,7 +32,7 @@ def test_beside_critical_streams_others_take_what_makes_a_step_little_longer() -
     few = Crowd(1, critical_prompts=False, other_streams=9)
     many = Crowd(8, critical_prompts=False, other_streams=8)
     assert share(few, step_time(), critical_s=0, rested_s=0).other_streams == 0
-    assert share(many, step_time(), critical_s=0, rested_s=0).other_streams == 1
+    assert share(many, step_time(), critical_s=0, rested_s=0).other_streams == 4  # 93 ms, and 63 alone
 
 
 def test_the_owner_may_let_a_critical_token_take_longer() -> None:
@@ -58,9 +58,8 @@ def test_after_a_rest_others_get_a_row_whatever_critical_work_there_is() -> None
 def test_after_a_rest_prompts_of_others_go_on_too() -> None:
     beside = share(Crowd(2, critical_prompts=True, other_streams=0), step_time(), critical_s=0, rested_s=LONGEST_REST_S)
     assert (beside.others_prefill, beside.others_first) == (True, True)
-    alone = share(
-        Crowd(16, critical_prompts=False, other_streams=0), step_time(), critical_s=0, rested_s=LONGEST_REST_S
-    )
+    assert beside.prefill_rows == LEAST_ROWS  # the critical prompt waits no longer than for these
+    alone = share(Crowd(1, critical_prompts=False, other_streams=0), step_time(), critical_s=0, rested_s=LONGEST_REST_S)
     assert alone.prefill_rows == LEAST_ROWS
 
 

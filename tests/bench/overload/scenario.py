@@ -8,7 +8,7 @@ from typing import Final
 from appliance.protocol import Criticality
 
 ANSWER_TOKENS: Final = (24, 64)  # an agent's step is short; drawn evenly
-NORMAL_DEADLINE_S: Final = 10.0
+DEADLINE_S: Final[Mapping[Criticality, float]] = {"critical": 60.0, "normal": 10.0, "sheddable": 10.0}
 CRITICAL_SHARE: Final = 0.5  # of capacity, at the most
 
 
@@ -25,6 +25,7 @@ class Arrival:
     phase: str
     criticality: Criticality
     answer_tokens: int
+    deadline_s: float  # from then
 
 
 def step(times: float = 3.0, *, before_s: float = 10.0, step_s: float = 60.0, after_s: float = 20.0) -> list[Phase]:
@@ -39,8 +40,10 @@ def only(phases: Sequence[Phase], criticality: Criticality) -> list[Phase]:
     return [Phase(p.name, p.seconds, {criticality: p.load[criticality]}) for p in phases]
 
 
-def poisson(phases: Sequence[Phase], capacity: float, seed: int) -> Iterator[Arrival]:
-    """In order of time. `capacity`: requests a second. Each class has arrivals of its own, which do not change when
+def poisson(
+    phases: Sequence[Phase], capacity: float, seed: int, lengths: tuple[int, int] = ANSWER_TOKENS
+) -> Iterator[Arrival]:
+    """In order of time. `capacity`: requests a second; `lengths`: of answers, in tokens, drawn evenly. Each class has arrivals of its own, which do not change when
     another class is left out."""
     found: list[Arrival] = []
     for criticality in ("critical", "normal", "sheddable"):
@@ -50,6 +53,7 @@ def poisson(phases: Sequence[Phase], capacity: float, seed: int) -> Iterator[Arr
             rate = phase.load.get(criticality, 0.0) * capacity
             at_s = begins_s
             while rate and (at_s := at_s + rng.expovariate(rate)) < begins_s + phase.seconds:
-                found.append(Arrival(at_s, phase.name, criticality, rng.randint(*ANSWER_TOKENS)))
+                answer_tokens = rng.randint(*lengths)
+                found.append(Arrival(at_s, phase.name, criticality, answer_tokens, DEADLINE_S[criticality]))
             begins_s += phase.seconds
     return iter(sorted(found, key=lambda arrival: arrival.at_s))
