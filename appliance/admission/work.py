@@ -12,6 +12,7 @@ TOKENS_A_MESSAGE: Final = 5  # that a chat template puts around it
 USUAL_ANSWER_TOKENS: Final = 128.0  # before any was seen
 NEARLY_ALL: Final = 0.95  # of the best rate
 MOST: Final = 0.8
+LITTLE_LONGER: Final = 1.2  # than for one stream: such a batch keeps nobody waiting
 SMOOTHING: Final = 0.05  # weight of the newest answer
 
 
@@ -79,7 +80,11 @@ class Estimator:
     @property
     def lean_batch(self) -> int:
         """Streams at a time that make good use of the engine, and still leave it soon."""
-        return self.slots if self.curve is None else self.curve.knee(self.slots, MOST)
+        if self.curve is None:
+            return self.slots
+        alone_s = self.curve.decode_s(1)
+        flat = max(n for n in range(1, self.slots + 1) if self.curve.decode_s(n) <= LITTLE_LONGER * alone_s)
+        return max(flat, self.curve.knee(self.slots, MOST))
 
     def done_s(self, prompt_tokens: int, answer_tokens: int) -> float:
         """What so many tokens took of the whole engine."""

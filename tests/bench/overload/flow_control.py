@@ -1,4 +1,4 @@
-"""What admission itself costs a request that need not wait: real policies and futures in a real event loop, no engine."""
+"""What admission itself costs a request that need not wait: real policies and futures in an event loop, no engine."""
 
 import asyncio
 import time

@@ -1,6 +1,6 @@
 """What an overload did to each class. Pure; for a real server and for a simulated one alike."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from appliance.protocol import Criticality
@@ -35,7 +35,7 @@ class Critical:
 
 def critical(served: Collection[Served], phase: str) -> Critical:
     mine = [one for one in served if one.criticality == "critical" and one.phase == phase]
-    ttfts = [one.ttft_s for one in mine if one.ttft_s is not None] or [float("inf")]
+    ttfts = critical_ttfts_s(mine, phase) or [float("inf")]
     gaps = [gap for one in mine for gap in one.gaps_s] or [float("inf")]
     return Critical(
         count=len(mine),
@@ -45,6 +45,11 @@ def critical(served: Collection[Served], phase: str) -> Critical:
         gap_p99_s=percentile(gaps, 99),
         lost=sum(one.error is not None for one in mine),
     )
+
+
+def critical_ttfts_s(served: Collection[Served], phase: str) -> list[float]:
+    mine = (one for one in served if one.criticality == "critical" and one.phase == phase)
+    return [one.ttft_s for one in mine if one.ttft_s is not None]
 
 
 def tokens_a_second(served: Collection[Served], begins_s: float, ends_s: float) -> float:
@@ -58,7 +63,3 @@ def refusals_s(served: Collection[Served]) -> list[float]:
     return [
         one.done_s - one.at_s for one in served if one.error in ("branch_shed", "overloaded") and one.ttft_s is None
     ]
-
-
-def count(served: Collection[Served], wanted: Callable[[Served], bool]) -> int:
-    return sum(map(wanted, served))

@@ -10,6 +10,7 @@ from tests.bench.overload.scenario import ANSWER_TOKENS
 class Machine:
     name: str
     curve: CostCurve
+    is_gpu: bool = False
     slots: int = 16
     context_tokens: int = 2048  # of one stream
     answer_tokens: tuple[int, int] = ANSWER_TOKENS  # of a request, drawn evenly
@@ -20,3 +21,5 @@ CPU = Machine(
     "two CPU cores",
     CostCurve(((1, 0.0067), (2, 0.0105), (4, 0.0155), (8, 0.0235), (16, 0.0388)), prefill_row_s=0.0018),
 )
+
+MACHINES = (CPU,)

@@ -4,7 +4,7 @@ import json
 import random
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,6 +125,3 @@ def _status(server: Server) -> dict[str, Any]:
     with urllib.request.urlopen(url, timeout=10) as response:
         status: dict[str, Any] = json.load(response)
     return status
-
-
-Progress = Callable[[str], None]

@@ -43,8 +43,10 @@ def only(phases: Sequence[Phase], criticality: Criticality) -> list[Phase]:
 def poisson(
     phases: Sequence[Phase], capacity: float, seed: int, lengths: tuple[int, int] = ANSWER_TOKENS
 ) -> Iterator[Arrival]:
-    """In order of time. `capacity`: requests a second; `lengths`: of answers, in tokens, drawn evenly. Each class has arrivals of its own, which do not change when
-    another class is left out."""
+    """In order of time. `capacity`: requests a second; `lengths`: of answers, in tokens, drawn evenly.
+
+    Each class has arrivals of its own, which do not change when another class is left out.
+    """
     found: list[Arrival] = []
     for criticality in ("critical", "normal", "sheddable"):
         rng = random.Random(f"{seed} {criticality}")

@@ -29,6 +29,8 @@ class SeedResult:
     openings: int  # a minute
     longest_wait_s: float  # of a request that had its turn
     inversions: int
+    ttfts_alone_s: Sequence[float]  # of the critical requests
+    ttfts_beside_s: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,15 @@ class Verdict:
     def worst(self, of: str) -> float:
         values = [float(getattr(result, of)) for result in self.results]
         return min(values) if of == "goodput" else max(values)
+
+    @property
+    def pooled_ttft_ratio(self) -> float:
+        """P99 of the critical requests of all seeds: one seed has some hundred, so that its P99 is its worst or two."""
+        alone, beside = (
+            [ttft_s for result in self.results for ttft_s in getattr(result, which)]
+            for which in ("ttfts_alone_s", "ttfts_beside_s")
+        )
+        return percentile(beside, 99) / percentile(alone, 99)
 
     def at(self, of: str, q: float) -> float:
         return percentile([float(getattr(result, of)) for result in self.results], q)
@@ -79,4 +90,6 @@ def one(machine: Machine, times: float, can_do: tuple[float, float], seed: int) 
         openings=max((sum(at_s <= other < at_s + 60 for other in openings) for at_s in openings), default=0),
         longest_wait_s=beside.longest_wait_s,
         inversions=beside.inversions,
+        ttfts_alone_s=judge.critical_ttfts_s(alone.served, "step"),
+        ttfts_beside_s=judge.critical_ttfts_s(beside.served, "step"),
     )
