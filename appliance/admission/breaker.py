@@ -27,7 +27,8 @@ class Rules:
     dwell_s: float = 5.0  # it stays open for at least so long
     soon_s: float = 60.0  # when it has to open again within that time, it stays open for
     long_dwell_s: float = 60.0  # so that it does not open and close all the time; but no longer when there were
-    quiet_windows: int = 20  # in a row at half of what lets it recover: the load is gone, not waiting outside
+    quiet_windows: int = 20  # in a row, of
+    quiet_share: float = 0.6  # of what lets it recover: the load is gone, and not waiting outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Breaker:
         self._window_s, self._sum, self._samples = now_s, 0.0, 0
         self._high = self._high + 1 if mean >= self.rules.trip_at else 0
         self._low = self._low + 1 if mean <= self.rules.recover_at else 0
-        self._quiet = self._quiet + 1 if mean <= self.rules.recover_at / 2 else 0
+        self._quiet = self._quiet + 1 if mean <= self.rules.recover_at * self.rules.quiet_share else 0
         return None if self.held is not None else self._judge(mean, now_s)
 
     def refused(self) -> None:
@@ -95,7 +96,7 @@ class Breaker:
                 self._left_open_s = now_s
                 return self._change("half-open", "recovered", mean, now_s)
             return None
-        if self._high >= rules.trip_windows:
+        if self._high >= rules.trip_windows * (2 if self.state == "half-open" else 1):
             soon = self._left_open_s is not None and now_s - self._left_open_s < rules.soon_s
             self._dwell_s = max(rules.dwell_s, rules.long_dwell_s) if soon else rules.dwell_s
             return self._change("open", self._cause, mean, now_s)

@@ -143,7 +143,7 @@ class Gate:
         tickets = (*self.queue.everyone_waiting, *self.queue.running)
         return EngineLoad(
             waiting=len(self.queue),
-            demand=self._demand.read(now_s) if self._demand_counts(breaking, now_s) else 0.0,
+            demand=self._asked_for(breaking, now_s),
             expected_wait_s=self.queue.expected_wait_s(rank=2) if len(self.queue) else 0.0,
             tokens_in_flight=sum(t.work.tokens for t in tickets),
             kv_tokens=stats.kv_total_tokens if stats else 0,
@@ -157,12 +157,13 @@ class Gate:
         """Whether room is kept for critical work: no batch larger than pays, no branch that waits, no long queue."""
         return self._critical_s is not None and now_s - self._critical_s < CRITICAL_EXPECTED_FOR_S
 
-    def _demand_counts(self, breaking: Breaking, now_s: float) -> bool:
-        """What is asked for keeps a breaker open, whatever of it is refused; but not for ever, since those who ask
-        again and again may be few."""
+    def _asked_for(self, breaking: Breaking, now_s: float) -> float:
+        """Of the engine, as far as it matters. It keeps a breaker open, whatever of it is refused; but not for ever,
+        since those who ask again and again may be few."""
         if breaking.state == "open":
-            return breaking.since_s < DEMAND_COUNTS_FOR_S
-        return self.queue.sequences() >= self._room(breaking, now_s).others
+            return self._demand.lasting(now_s) if breaking.since_s < DEMAND_COUNTS_FOR_S else 0.0
+        has_room = self.queue.sequences() < self._room(breaking, now_s).others
+        return 0.0 if has_room else self._demand.newest(now_s)
 
     def _room(self, breaking: Breaking, now_s: float) -> Room:
         others = self.estimator.lean_batch if self._expects_critical(now_s) else self.slots

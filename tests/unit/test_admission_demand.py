@@ -17,27 +17,34 @@ def asked(seconds: float, rate: float, for_s: float, demand: Demand | None = Non
 @pytest.mark.parametrize("load", [0.5, 1.0, 3.0])
 def test_it_finds_the_load_whatever_the_length_of_requests(seconds: float, load: float) -> None:
     for_s = 200 * seconds
-    assert asked(seconds, load / seconds, for_s).read(for_s) == pytest.approx(load, rel=0.25)
+    assert asked(seconds, load / seconds, for_s).newest(for_s) == pytest.approx(load, rel=0.25)
 
 
 def test_it_forgets() -> None:
     demand = asked(0.25, 12, 30)
-    assert demand.read(30) > 2.5
-    assert demand.read(33) < 0.2
+    assert demand.newest(30) > 2.5
+    assert demand.newest(33) < 0.2
+    assert demand.lasting(40) < 0.2
+
+
+def test_a_gap_of_a_second_is_not_the_end_of_it() -> None:
+    demand = asked(0.25, 12, 30)
+    assert demand.newest(31) < 1.2
+    assert demand.lasting(31) > 1.5
 
 
 def test_a_rise_to_three_times_what_can_be_done_shows_within_a_second() -> None:
     demand = asked(0.25, 2, 30)
-    assert demand.read(30) < 0.8
+    assert demand.newest(30) < 0.8
     asked(0.25, 12, 1.0, demand, 30)
-    assert demand.read(31) > 1.5
+    assert demand.newest(31) > 1.5
 
 
 def test_a_single_long_request_is_no_rise() -> None:
     demand = Demand()
     demand.came(100.0, 0.0)
-    assert demand.read(0.0) <= 0.25
+    assert demand.newest(0.0) <= 0.25
 
 
 def test_nothing_was_asked_yet() -> None:
-    assert Demand().read(100.0) == 0
+    assert Demand().newest(100.0) == 0

@@ -78,7 +78,7 @@ def one(machine: Machine, times: float, can_do: tuple[float, float], seed: int) 
     )
     before, after = judge.critical(alone.served, "step"), judge.critical(beside.served, "step")
     openings = [one.at_s for one in beside.transitions if one.after == "open"]
-    takes_again = [one.at_s for one in beside.transitions if one.before == "open" and one.at_s > begins_s]
+    takes_again = [one.at_s - ends_s for one in beside.transitions if one.before == "open" and one.at_s >= ends_s]
     return SeedResult(
         seed=seed,
         ttft_ratio=after.ttft_p99_s / before.ttft_p99_s,
@@ -86,7 +86,7 @@ def one(machine: Machine, times: float, can_do: tuple[float, float], seed: int) 
         lost=after.lost,
         goodput=judge.tokens_a_second(beside.served, begins_s, ends_s) / tokens_s,
         opens_s=min((at_s - begins_s for at_s in openings if at_s >= begins_s), default=DOES_NOT_OPEN),
-        back_s=max(0.0, max(takes_again, default=DOES_NOT_OPEN) - ends_s),
+        back_s=min(takes_again, default=0.0),
         openings=max((sum(at_s <= other < at_s + 60 for other in openings) for at_s in openings), default=0),
         longest_wait_s=beside.longest_wait_s,
         inversions=beside.inversions,
