@@ -81,7 +81,7 @@ def opened_again() -> Breaker:
 def test_when_it_has_to_open_again_soon_it_stays_open_for_long() -> None:
     breaker = opened_again()
     assert breaker.reopens_in_s(breaker.since_s) == breaker.rules.long_dwell_s
-    (change,) = run(breaker, [0.7] * 640, begin_s=9.0)
+    change = run(breaker, [0.7] * 640, begin_s=9.0)[0]
     assert change.after == "half-open"
     assert change.at_s >= 7.0 + breaker.rules.long_dwell_s
 
