@@ -21,6 +21,7 @@ from appliance.caching import Caching
 from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of, embedding_files
 from appliance.engines import Engines
 from appliance.frontier_setup import frontier_of, prices_of
+from appliance.hardware_setup import hardware_of
 from appliance.ledger import Ledger
 from appliance.legs import Legs
 from appliance.machine_load import machine_load, processes_of
@@ -42,7 +43,7 @@ from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
 from appliance.telemetry.admission_metrics import AdmissionCollector
 from appliance.telemetry.cache_metrics import CacheCollector
-from appliance.telemetry.hardware import Sampler, ThisMachine
+from appliance.telemetry.hardware import Sampler
 from appliance.telemetry.metrics import Metrics
 from fallback import EgressGate
 from runtimes.embeddings.supervisor import EmbeddingUnavailable
@@ -75,7 +76,7 @@ class Application:
         self._admitting: asyncio.Task[None] | None = None
         realm = realm_of(engines.models, settings)
         workers = {name: supervisor.worker_pid for name, supervisor in engines.supervisors.items()}
-        self._hardware = Sampler(ThisMachine(processes_of(workers), time.monotonic), time.monotonic)
+        self._hardware = Sampler(hardware_of(settings, processes_of(workers)), time.monotonic)
         admission = Admission(
             engines.supervisors,
             settings.admission,

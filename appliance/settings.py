@@ -158,6 +158,15 @@ class TelemetrySettings(Section):
 
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON lines")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level logged")
+    hardware_trace: str | None = Field(
+        None,
+        min_length=1,
+        description="a recorded trace of the hardware to replay instead of reading this machine; for tests and drills",
+    )
+
+    @property
+    def hardware_trace_path(self) -> Path | None:
+        return None if self.hardware_trace is None else Path(self.hardware_trace).expanduser()
 
 
 class Settings(BaseSettings):
