@@ -32,6 +32,7 @@ from appliance.routing.classifier import Classifier
 from appliance.routing.exemplars import load_exemplars
 from appliance.second_opinion import second_opinion
 from appliance.security.body import BodyLimits
+from appliance.security.body_memory import BodyMemory
 from appliance.security.hosts import HostPolicy
 from appliance.security.keys import KeyStore
 from appliance.security.limits import Limiter
@@ -107,7 +108,7 @@ class Application:
             body_limits=BodyLimits(server.max_body_bytes),
         )
         inner = SecurityMiddleware(
-            _fastapi(self.state),
+            BodyMemory(_fastapi(self.state), server.max_held_body_bytes),
             hosts=HostPolicy(server.host, security.allowed_hosts),
             origins=OriginPolicy(security.allowed_origins),
             keys=keys,
