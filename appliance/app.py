@@ -22,6 +22,7 @@ from appliance.caching import Caching
 from appliance.embedding import EXEMPLARS_CACHE, embed_with, embedder_of, embedding_files
 from appliance.engines import Engines
 from appliance.frontier_setup import frontier_of, prices_of
+from appliance.hardware_setup import hardware_of
 from appliance.ledger import Ledger
 from appliance.legs import Legs
 from appliance.machine_load import machine_load, processes_of
@@ -32,6 +33,7 @@ from appliance.routing.classifier import Classifier
 from appliance.routing.exemplars import load_exemplars
 from appliance.second_opinion import second_opinion
 from appliance.security.body import BodyLimits
+from appliance.security.body_memory import BodyMemory
 from appliance.security.hosts import HostPolicy
 from appliance.security.keys import KeyStore
 from appliance.security.limits import Limiter
@@ -43,7 +45,7 @@ from appliance.telemetry import logs
 from appliance.telemetry.access import AccessMiddleware
 from appliance.telemetry.admission_metrics import AdmissionCollector
 from appliance.telemetry.cache_metrics import CacheCollector
-from appliance.telemetry.hardware import Sampler, ThisMachine
+from appliance.telemetry.hardware import Sampler
 from appliance.telemetry.metrics import Metrics
 from fallback import EgressGate
 from runtimes.embeddings.supervisor import EmbeddingUnavailable
@@ -76,7 +78,7 @@ class Application:
         self._admitting: asyncio.Task[None] | None = None
         realm = realm_of(engines.models, settings)
         workers = {name: supervisor.worker_pid for name, supervisor in engines.supervisors.items()}
-        self._hardware = Sampler(ThisMachine(processes_of(workers), time.monotonic), time.monotonic)
+        self._hardware = Sampler(hardware_of(settings, processes_of(workers)), time.monotonic)
         controller = Controller(
             engines.supervisors,
             settings.admission,
@@ -108,7 +110,7 @@ class Application:
             body_limits=BodyLimits(server.max_body_bytes),
         )
         inner = SecurityMiddleware(
-            _fastapi(self.state),
+            BodyMemory(_fastapi(self.state), server.max_held_body_bytes),
             hosts=HostPolicy(server.host, security.allowed_hosts),
             origins=OriginPolicy(security.allowed_origins),
             keys=keys,

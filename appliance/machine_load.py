@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import psutil
 
@@ -21,8 +22,13 @@ def machine_load(settings: AdmissionSettings, hardware: Sampler) -> Callable[[fl
     total = psutil.virtual_memory().total
     limit = total * DAEMON_SHARE if settings.max_memory_mib is None else settings.max_memory_mib * _MIB
 
+    resident = 0
+
     def read(lag_s: float) -> MachineLoad:
-        return of_sample(hardware.latest(), lag_s, _resident_bytes() / limit, time.monotonic())
+        nonlocal resident
+        with suppress(OSError):  # as many files are open as may be: what was read last counts
+            resident = _resident_bytes()
+        return of_sample(hardware.latest(), lag_s, resident / limit, time.monotonic())
 
     return read
 

@@ -76,6 +76,9 @@ class ServerSettings(Section):
     port: int = Field(8484, ge=0, le=65535, description="TCP port; 0 takes a free one")
     offline: bool = Field(default=False, description="never leave this machine: no download, no remote model")
     max_body_bytes: int = Field(10 * _MIB, ge=1024, description="largest request body")
+    max_held_body_bytes: int = Field(
+        256 * _MIB, ge=1024, description="bodies of all requests at a time; one more is refused (503)"
+    )
     header_timeout_s: float = Field(10.0, gt=0, description="a request's head must have come by then")
     body_timeout_s: float = Field(30.0, gt=0, description="a request's body may pause no longer")
     idle_timeout_s: float = Field(75.0, gt=0, description="a kept-alive connection without a request is closed")
@@ -85,6 +88,16 @@ class ServerSettings(Section):
     broken_history: Literal["refuse", "repair"] = Field(
         "refuse", description="tool results without their call, and arguments that are no JSON, in a conversation"
     )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.max_held_body_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"max_held_body_bytes ({self.max_held_body_bytes}) is less than max_body_bytes "
+                f"({self.max_body_bytes}), so that a body as large as allowed would always be refused: raise "
+                "max_held_body_bytes or lower max_body_bytes"
+            )
+        return self
 
 
 class ModelsSettings(Section):
@@ -158,6 +171,15 @@ class TelemetrySettings(Section):
 
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON lines")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level logged")
+    hardware_trace: str | None = Field(
+        None,
+        min_length=1,
+        description="a recorded trace of the hardware to replay instead of reading this machine; for tests and drills",
+    )
+
+    @property
+    def hardware_trace_path(self) -> Path | None:
+        return None if self.hardware_trace is None else Path(self.hardware_trace).expanduser()
 
 
 class Settings(BaseSettings):

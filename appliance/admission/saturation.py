@@ -30,6 +30,7 @@ GPU_BUSY: Final = 0.95
 GPU_SUSTAINED_S: Final = 1.0
 STALE_AFTER_S: Final = 2.0
 LAG_S: Final = 0.25  # of the event loop: as long as the longest step that people do not notice
+CERTAINLY: Final = 1.25  # of signals that are there or not: smoothed, 1 itself would never be reached
 SMOOTHING_S: Final = 0.2  # a rise shows after this, noise of single samples does not
 
 # What a queue cannot cause: classes below the top keep a distance from these, while their own waiting must not keep
@@ -85,7 +86,7 @@ def engine_signals(load: EngineLoad, wait_target_s: float) -> Iterator[tuple[Cau
         yield "kv-cache", load.kv_used_tokens / load.kv_tokens / KV_FULL
     if load.running:
         yield "slow-steps", load.drift / SLOW
-        yield "stale-sample", 1.0 if load.silent_s > STALE_AFTER_S else 0.0
+        yield "stale-sample", CERTAINLY if load.silent_s > STALE_AFTER_S else 0.0
 
 
 def machine_signals(load: MachineLoad, *, waiting: bool, busy_s: float) -> Iterator[tuple[Cause, float]]:
@@ -95,14 +96,14 @@ def machine_signals(load: MachineLoad, *, waiting: bool, busy_s: float) -> Itera
     if load.sample_age_s is None:
         return
     if load.sample_age_s > STALE_AFTER_S:
-        yield "stale-sample", 1.0
+        yield "stale-sample", CERTAINLY
         return
     if busy_s >= GPU_SUSTAINED_S:
-        yield "gpu-utilisation", 1.0
+        yield "gpu-utilisation", CERTAINLY
     if waiting and load.throttled & {"thermal", "hw-slowdown"}:
-        yield "thermal-throttling", 1.0
+        yield "thermal-throttling", CERTAINLY
     if waiting and "power" in load.throttled:
-        yield "power-throttling", 1.0
+        yield "power-throttling", CERTAINLY
 
 
 @dataclass(slots=True)

@@ -37,9 +37,11 @@ def check(ctx: typer.Context) -> None:
     The exit code is 78 if anything is.
     """
     from appliance.frontier_setup import prices_of  # noqa: PLC0415 - slow to import
+    from appliance.hardware_setup import trace_of  # noqa: PLC0415 - slow to import
 
     loaded = ctx.obj.loaded
     prices_of(loaded.settings)
+    trace_of(loaded.settings)
     typer.echo(f"good: {loaded.path or 'no configuration file; defaults and the environment'}")
 
 

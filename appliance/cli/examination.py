@@ -27,6 +27,7 @@ import pynvml
 
 from appliance.cli import Context
 from appliance.frontier_setup import prices_of
+from appliance.hardware_setup import trace_of
 from appliance.security.hosts import is_loopback_address
 from appliance.security.keys import KeyStore, KeyStoreError
 from appliance.settings import ConfigError, Settings, load
@@ -115,6 +116,7 @@ def check_sqlite(_: Examination) -> Iterator[Finding]:
 def check_configuration(examination: Examination) -> Iterator[Finding]:
     try:
         loaded = load(examination.context.config, os.environ)
+        trace_of(loaded.settings)
     except ConfigError as error:
         yield Finding("fail", "configuration", str(error))
         return

@@ -32,6 +32,7 @@ def serve(
     from appliance.curves import Curves  # noqa: PLC0415 - only the daemon needs it
     from appliance.engines import Engines  # noqa: PLC0415 - only the daemon needs it
     from appliance.frontier_setup import prices_of  # noqa: PLC0415 - only the daemon needs it
+    from appliance.hardware_setup import trace_of  # noqa: PLC0415 - only the daemon needs it
     from appliance.security.keys import KeyStore, KeyStoreError  # noqa: PLC0415 - only the daemon needs it
     from appliance.service.daemon import run  # noqa: PLC0415 - only the daemon needs it
     from appliance.settings import load  # noqa: PLC0415 - only the daemon needs it
@@ -50,6 +51,7 @@ def serve(
     models = [_model(name, state_dir) for name in loaded.settings.models.serve]
     keys = KeyStore(state_dir / "keys.db", time.time)
     prices_of(loaded.settings)  # better now than when the first request is to be paid for
+    trace_of(loaded.settings)
 
     def engines() -> "Engines":
         return Engines(models, loaded.settings.engine, loaded.settings.slo, Curves(state_dir))

@@ -14,7 +14,13 @@ from appliance.app import Application
 from appliance.engines import Engines
 from appliance.security.keys import KeyStore, KeyStoreError
 from appliance.service.http_protocol import ConnectionLimits, limited_protocol
-from appliance.service.listen import check_bind, forbid_core_files, open_listener, raise_open_files_limit
+from appliance.service.listen import (
+    check_bind,
+    connections_within,
+    forbid_core_files,
+    open_listener,
+    raise_open_files_limit,
+)
 from appliance.service.sd_notify import Notifier
 from appliance.settings import ConfigError, Loaded
 from appliance.telemetry import logs
@@ -50,9 +56,12 @@ class Daemon:
         server_settings = self._settings.server
         address = check_bind(server_settings.host, has_keys=self._application.keys.has_keys())
         listener = open_listener(address, server_settings.port)
-        raise_open_files_limit()
+        files, wanted = raise_open_files_limit(), server_settings.max_connections
+        max_connections = connections_within(files, wanted)
+        if max_connections < wanted:  # one more would find no file, and be hung up on without a word
+            log.warning("connections_limited", max_connections=max_connections, wanted=wanted, open_files=files)
         forbid_core_files()
-        server = self._server()
+        server = self._server(max_connections)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -69,13 +78,13 @@ class Daemon:
             await self._stop(server, serving)
             announcing.cancel()
 
-    def _server(self) -> uvicorn.Server:
+    def _server(self, max_connections: int) -> uvicorn.Server:
         settings = self._settings.server
         limits = ConnectionLimits(
             header_timeout_s=settings.header_timeout_s,
             body_timeout_s=settings.body_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
-            max_connections=settings.max_connections,
+            max_connections=max_connections,
         )
         config = uvicorn.Config(
             self._application.asgi,

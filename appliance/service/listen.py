@@ -17,6 +17,10 @@ from appliance.settings import ConfigError
 BACKLOG = 2048  # connections the kernel completes before they are accepted; it cuts this to net.core.somaxconn
 
 
+# For databases, workers, connections to providers, and clients that are being refused. At rest the daemon has 16 open.
+FILES_BESIDE_CONNECTIONS = 128
+
+
 def check_bind(host: str, *, has_keys: bool) -> str:
     """The numeric address for `host` (a name or an address). Raises `ConfigError`.
 
@@ -58,6 +62,13 @@ def raise_open_files_limit() -> int:
         except (OSError, ValueError):  # macOS says "unlimited" and then takes no more than the kernel's own limit
             return soft
     return hard
+
+
+def connections_within(open_files: int, wanted: int) -> int:
+    """How many of the `wanted` connections a process may hold that may open so many files: half of them at least."""
+    if open_files == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, max(open_files // 2, open_files - FILES_BESIDE_CONNECTIONS)))
 
 
 def forbid_core_files() -> None:

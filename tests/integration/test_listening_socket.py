@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from appliance.service.listen import check_bind, open_listener, raise_open_files_limit
+from appliance.service.listen import check_bind, connections_within, open_listener, raise_open_files_limit
 from appliance.settings import ConfigError
 
 GRACE_S = 5.0  # a busy machine may be late; whoever waits this long waits for ever
@@ -60,3 +60,10 @@ def test_the_open_files_limit_is_raised_to_what_is_allowed() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(
+    ("open_files", "connections"), [(1 << 20, 4096), (1024, 896), (200, 100), (1, 1), (resource.RLIM_INFINITY, 4096)]
+)
+def test_connections_leave_files_for_all_else(open_files: int, connections: int) -> None:
+    assert connections_within(open_files, 4096) == connections

@@ -188,14 +188,15 @@ def test_all_wrong_keys_are_named(home: Path, file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("context_tokens = 4096\nkv_tokens = 2048", ("kv_tokens (2048)", "context_tokens (4096)")),
-        ("hang_timeout_s = 0.3\nstep_target_ms = 200", ("hang_timeout_s (0.3 s)", "step_target_ms (200 ms)")),
+        ("[engine]\ncontext_tokens = 4096\nkv_tokens = 2048", ("kv_tokens (2048)", "context_tokens (4096)")),
+        ("[engine]\nhang_timeout_s = 0.3\nstep_target_ms = 200", ("hang_timeout_s (0.3 s)", "step_target_ms (200 ms)")),
+        ("[server]\nmax_held_body_bytes = 2000\nmax_body_bytes = 2001", ("_body_bytes (2000)", "_body_bytes (2001)")),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(
     home: Path, file: Path, text: str, names: tuple[str, ...]
 ) -> None:
-    error = refused(home, file, f"[engine]\n{text}")
+    error = refused(home, file, text)
     assert all(name in error.message for name in names)
     assert str(file) in error.message
 

@@ -63,7 +63,7 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
         "offline": state.frontier.gate.offline,
         "requests_in_flight": sum(s.status().in_flight for s in state.engines.supervisors.values()),
         "admission": admission_status(state.admission.controller, state.admission.now_s()),
-        "hardware": _hardware(state.hardware.latest()),
+        "hardware": _hardware(state.hardware.latest(), state.loaded.settings.telemetry.hardware_trace),
         "frontier": _frontier(state),
         "cache": state.caching.cache.status(),
         "ledger": dataclasses.asdict(state.ledger.status()),
@@ -74,12 +74,14 @@ def snapshot(state: DaemonState) -> dict[str, Any]:
     }
 
 
-def _hardware(sample: HardwareSample | None) -> dict[str, Any] | None:
+def _hardware(sample: HardwareSample | None, trace: str | None) -> dict[str, Any] | None:
+    """`trace`: what is replayed. None: it is this machine's own hardware."""
     if sample is None:
         return None
     host = dataclasses.asdict(sample.host)
     gpus = {str(gpu.index): {**dataclasses.asdict(gpu), "throttle": sorted(gpu.throttle or ())} for gpu in sample.gpus}
-    return {"gpu_state": sample.gpu_state, "gpu_problem": sample.problem, **host, "gpus": gpus}
+    gpu = {"gpu_state": sample.gpu_state, "gpu_problem": sample.problem}
+    return {"replayed_from": trace, **gpu, **host, "gpus": gpus}
 
 
 def _frontier(state: DaemonState) -> dict[str, Any]:

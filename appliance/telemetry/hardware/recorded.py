@@ -1,5 +1,10 @@
-"""Samples on file: JSON lines, one sample each, their times relative to the first. A trace is written and replayed."""
+"""Samples on file: JSON lines, one sample each, their times relative to the first. A trace is written and replayed.
 
+What a trace has no samples of was not read: while the next one is long in coming, the GPUs count as blocked, as they do
+where a driver hangs.
+"""
+
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -8,6 +13,7 @@ from typing import Final, TextIO
 from pydantic import TypeAdapter, ValidationError
 
 from appliance.telemetry.hardware.sample import GpuReading, HardwareSample, HostSample
+from appliance.telemetry.hardware.sampler import BLOCKED_AFTER_S
 
 _LINE: Final = TypeAdapter(HardwareSample)
 
@@ -26,13 +32,15 @@ class TraceWriter:
 
 
 def read_trace(lines: Iterable[str]) -> tuple[HardwareSample, ...]:
-    """Raises ValueError, with the line's number, for what is no sample, or is from before the one above it."""
+    """Raises ValueError, in one line with the line's number, for what is no sample, or from before the one above it."""
     samples: list[HardwareSample] = []
     for number, line in enumerate(lines, 1):
         try:
             sample = _LINE.validate_json(line)
         except ValidationError as error:
-            raise ValueError(f"line {number} is no sample: {error}") from None
+            raise ValueError(f"line {number} is no sample: {_first(error)}") from None
+        if not math.isfinite(sample.at_s):
+            raise ValueError(f"line {number} is no sample: at_s: it is {sample.at_s}")
         if samples and sample.at_s < samples[-1].at_s:
             raise ValueError(f"line {number} is from before the line above it")
         samples.append(sample)
@@ -55,11 +63,21 @@ class Recorded:
         return self._samples[max(bisect_right(self._times_s, elapsed_s) - 1, 0)]
 
     def gpus(self) -> GpuReading:
-        sample = self._now()
+        elapsed_s = self._elapsed_s()
+        sample = self.at(elapsed_s)
+        silent_s = elapsed_s - sample.at_s
+        if silent_s > BLOCKED_AFTER_S and sample is not self._samples[-1]:
+            return GpuReading(sample.gpus, "blocked", f"the trace has no sample for {silent_s:.0f} s")
         return GpuReading(sample.gpus, sample.gpu_state, sample.problem)
 
     def host(self) -> HostSample:
-        return self._now().host
+        return self.at(self._elapsed_s()).host
 
-    def _now(self) -> HardwareSample:
-        return self.at(self._clock() - self._begun_at_s)
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._begun_at_s
+
+
+def _first(error: ValidationError) -> str:
+    """Of what is wrong with a line."""
+    found = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, found["loc"])), found["msg"])))
