@@ -15,7 +15,7 @@ from appliance.admission.admission import Admission
 from appliance.admission.controller import Controller
 from appliance.api import failures
 from appliance.api.openai.schema import component_schemas
-from appliance.api.routes import cache, control, generation, models, operations, tasks, tokens
+from appliance.api.routes import cache, control, events, generation, models, operations, tasks, tokens
 from appliance.api.state import DaemonState
 from appliance.cache_setup import CACHE_FILE, cache_of, realm_of
 from appliance.caching import Caching
@@ -161,7 +161,7 @@ class Application:
 def _fastapi(state: DaemonState) -> FastAPI:
     app = FastAPI(title="Inference appliance", version=__version__, docs_url=None, redoc_url=None)
     app.state.daemon = state
-    for module in (generation, models, tokens, tasks, operations, control, cache):
+    for module in (generation, models, tokens, tasks, operations, events, control, cache):
         app.include_router(module.router)
     failures.install(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign] # FastAPI's own way to extend the document

@@ -97,6 +97,7 @@ class Admission:
         self._places: dict[Ticket, Place] = {}
         self._work = asyncio.Event()
         self.controller = controller
+        self.changed = asyncio.Event()  # set at each change of the breaker, and replaced
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -167,6 +168,8 @@ class Admission:
     def _tell(self, transition: Transition | None) -> None:
         if transition is None:
             return
+        self.changed.set()
+        self.changed = asyncio.Event()
         tell = log.warning if transition.after == "open" else log.info
         signals = self.controller.saturation.signals
         tell(

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any, Final
 
+from appliance.admission.breaker import Transition
 from appliance.admission.controller import Controller
 from appliance.admission.gate import Gate
 from appliance.admission.ticket import CLASSES, RANK
@@ -19,19 +20,20 @@ def admission_status(controller: Controller, now_s: float) -> dict[str, Any]:
         "saturation": round(saturation.value, 3),
         "cause": saturation.cause,
         "signals": {cause: round(value, 3) for cause, value in saturation.signals.items() if value >= 0.001},
-        "transitions": [
-            {
-                "age_s": round(now_s - one.at_s, 3),
-                "from": one.before,
-                "to": one.after,
-                "reason": one.reason,
-                "saturation": round(one.saturation, 3),
-            }
-            for one in list(controller.transitions)[-SHOWN_TRANSITIONS:]
-        ],
+        "transitions": [transition_status(one, now_s) for one in list(controller.transitions)[-SHOWN_TRANSITIONS:]],
         "refused": _by_class(controller),
         "ended": dict(controller.ended),
         "queues": {name: _queue(gate, now_s) for name, gate in controller.gates.items()},
+    }
+
+
+def transition_status(one: Transition, now_s: float) -> dict[str, Any]:
+    return {
+        "age_s": round(now_s - one.at_s, 3),
+        "from": one.before,
+        "to": one.after,
+        "reason": one.reason,
+        "saturation": round(one.saturation, 3),
     }
 
 

@@ -22,9 +22,10 @@ def json_bytes(value: object) -> bytes:
     return (text if text.isascii() else text.translate(_LINE_BREAKS)).encode()
 
 
-def event(value: object) -> bytes:
+def event(value: object, name: str | None = None) -> bytes:
     """One event whose data is `value` as JSON."""
-    return b"data: " + json_bytes(value) + b"\n\n"
+    head = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return head + b"data: " + json_bytes(value) + b"\n\n"
 
 
 def comment(text: str) -> bytes:

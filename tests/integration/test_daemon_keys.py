@@ -55,6 +55,7 @@ def test_a_running_daemon_obeys_keys_as_they_are_made_and_revoked(launch: Launch
                 assert got == 200, (path, scope)
             elif (path, scope) != (CHAT, "admin"):  # whether an admin may infer is the daemon's choice
                 assert got == 403, (path, scope)
+    assert status_of(daemon, "GET", "/admin/v1/events", secrets["infer"]) == 403
     with daemon.client(secrets["metrics"]) as client:
         assert client.post(CHAT, json=chat_body()).json()["error"]["code"] == "forbidden"
 

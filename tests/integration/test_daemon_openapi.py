@@ -36,6 +36,7 @@ OPERATIONS = [
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/admin/v1/status"),
+    ("GET", "/admin/v1/events"),
     ("DELETE", "/v1/tasks/{id}"),
     ("PUT", "/admin/v1/offline"),
     ("POST", "/admin/v1/breaker"),
