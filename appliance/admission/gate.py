@@ -162,7 +162,7 @@ class Gate:
         since those who ask again and again may be few."""
         if breaking.state == "open":
             return self._demand.lasting(now_s) if breaking.since_s < DEMAND_COUNTS_FOR_S else 0.0
-        has_room = self.queue.sequences() < self._room(breaking, now_s).others
+        has_room = self.queue.sequences() < self._room(breaking, now_s).others / 2
         return 0.0 if has_room else self._demand.newest(now_s)
 
     def _room(self, breaking: Breaking, now_s: float) -> Room:

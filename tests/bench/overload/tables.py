@@ -1,6 +1,7 @@
 """Results of the overload benchmarks as text and as claims. Pure."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -85,7 +86,9 @@ def real(server: Pooled, capacity: Capacity, begins_s: float, ends_s: float) -> 
     ]
     for criticality in ("normal", "sheddable"):
         mine = [one for one in server.served if one.criticality == criticality and one.phase == "step"]
-        lines.append(f"  {criticality}: {sum(one.error is None for one in mine)} of {len(mine)} answered in time")
+        errors = Counter(f"{one.error}{' begun' * (one.ttft_s is not None)}" for one in mine if one.error is not None)
+        told = "".join(f", {count} {error}" for error, count in errors.most_common())
+        lines.append(f"  {criticality}: {len(mine) - errors.total()} of {len(mine)} answered in time{told}")
     if refusals := judge.refusals_s(server.served):
         p50_s, p99_s = (percentile(refusals, q) for q in (50, 99))
         lines.append(f"  refusals: {len(refusals)}, P50 {_ms(p50_s)} ms, P99 {_ms(p99_s)} ms")
