@@ -1,9 +1,9 @@
 """How much of a step others may take beside critical streams. Pure: times are passed in.
 
-Critical work is nearly as fast as it would be alone: others stand back while a critical prompt is computed, and share a
-step with critical streams as far as that takes little longer, or no longer than the owner's target. On a GPU, whose
-steps cost the same for one stream and for many, that is always; on a CPU it is seldom. They are never left out for
-longer than `LONGEST_REST_S`.
+Critical work is nearly as fast as it would be alone: others stand back while a critical prompt is computed, and have a
+limited part of the time beside critical streams. On a GPU, whose steps cost the same for one stream and for many, they
+share every step; on a CPU they save their part up for a step that many of them share, since a large batch does more in
+its time. They are never left out for longer than `LONGEST_REST_S`.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from runtimes.engine.step_time import LEAST_ROWS, StepTime
 
 LONGEST_REST_S = 0.5
-# So much longer than alone a step of critical streams may take. On two cores, at three times the load (simulated, 40
-# seeds): with 1.2 the P99 between critical tokens is 1.02 times that of critical work alone and 76 % of the machine's
-# work is done; with 1.5 it is 1.05 and 82 %; with 1.8 it is 1.07 and 84 %, and the median is more than twice as long.
-TOLERANCE = 1.5
+TOLERANCE = 1.5  # so much longer than alone critical streams may take, on average
+LONGEST_SHARED = 4.0  # and a single step
+MOST_SAVED_S = 0.25
+EFFICIENT_ROWS = 64  # of prompts, in one step (measured)
 # A critical request that comes finds a step under way. For so long after the last one, steps are kept short.
 EXPECTED_FOR_S = 60.0
 
@@ -26,6 +26,7 @@ class Crowd:
     critical_streams: int
     critical_prompts: bool  # rows of critical prompts are to be computed
     other_streams: int
+    other_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,49 @@ class Share:
 
 
 def share(
-    crowd: Crowd, step_time: StepTime, *, critical_s: float | None, rested_s: float, itl_target_s: float = 0.0
+    crowd: Crowd,
+    step_time: StepTime,
+    *,
+    critical_s: float | None,
+    rested_s: float,
+    saved_s: float = 0.0,
+    itl_target_s: float = 0.0,
 ) -> Share:
-    """`critical_s`: since critical work was seen last; None: never. `rested_s`: since others had a row.
-    `itl_target_s`: what a step with critical streams may take in any case."""
+    """`critical_s`: since critical work was seen last; None: never. `rested_s`: since others had a row. `saved_s`: of
+    the time that others may take, see `saved`. `itl_target_s`: what a step with critical streams may take anyhow."""
     if not crowd.critical_streams and not crowd.critical_prompts:
         expected = critical_s is not None and critical_s < EXPECTED_FOR_S
         return Share(step_time.prefill_rows(crowd.other_streams, within_s=step_time.full_s if expected else None))
     others_are_due = rested_s >= LONGEST_REST_S
-    if crowd.critical_prompts and not others_are_due:
-        return Share(step_time.prefill_rows(crowd.critical_streams), 0, others_prefill=False)
-    alone_s = step_time.streams_s(crowd.critical_streams)
-    limit_s = max(itl_target_s, TOLERANCE * alone_s)
-    fitting = max(0, step_time.streams_within(limit_s) - crowd.critical_streams)
-    others = min(crowd.other_streams, max(fitting, 1 if others_are_due else 0))
-    prompts_are_due = others_are_due and not others
     if crowd.critical_prompts:
-        rows = LEAST_ROWS if prompts_are_due else step_time.prefill_rows(crowd.critical_streams + others)
-        return Share(rows, others, others_prefill=prompts_are_due, others_first=prompts_are_due)
-    rows = step_time.rows_within(limit_s - step_time.streams_s(crowd.critical_streams + others))
-    return Share(max(rows, LEAST_ROWS if prompts_are_due else 0), others)
+        if not others_are_due:
+            return Share(step_time.prefill_rows(crowd.critical_streams), 0, others_prefill=False)
+        others = min(1, crowd.other_streams)
+        rows = step_time.prefill_rows(crowd.critical_streams + others) if others else LEAST_ROWS
+        return Share(rows, others, others_prefill=not others, others_first=not others)
+    return _beside_streams(crowd, step_time, saved_s, itl_target_s, others_are_due=others_are_due)
+
+
+def _beside_streams(
+    crowd: Crowd, step_time: StepTime, saved_s: float, itl_target_s: float, *, others_are_due: bool
+) -> Share:
+    alone_s = step_time.streams_s(crowd.critical_streams)
+    limit_s = max(itl_target_s, LONGEST_SHARED * alone_s)
+    affordable_s = max(itl_target_s, alone_s + saved_s)
+    others = min(crowd.other_streams, max(0, step_time.streams_within(limit_s) - crowd.critical_streams))
+    shared_s = step_time.streams_s(crowd.critical_streams + others)
+    if shared_s > affordable_s:  # later, and then all of them
+        others, shared_s = 0, alone_s
+    rows = min(EFFICIENT_ROWS, step_time.rows_within(limit_s - shared_s)) if crowd.other_prompts else 0
+    if rows > step_time.rows_within(affordable_s - shared_s):
+        rows = 0
+    if others_are_due and not others and not rows:
+        return Share(LEAST_ROWS, 0) if not crowd.other_streams else Share(0, 1)
+    return Share(rows, others)
+
+
+def saved(saved_s: float, alone_s: float, took_s: float) -> float:
+    """What others have of the time of critical streams after a step that took `took_s`, and would have taken `alone_s`
+    without them."""
+    earned_s = TOLERANCE * alone_s - max(took_s, alone_s)
+    return max(-MOST_SAVED_S, min(MOST_SAVED_S, saved_s + earned_s))

@@ -19,10 +19,10 @@ from runtimes.contracts import (
     Logits,
     SavedCells,
 )
-from runtimes.engine.batching import Share, share
+from runtimes.engine.batching import Share, saved, share
 from runtimes.engine.logprobs import token_logprob
 from runtimes.engine.sampler import Sampler
-from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Restore, Save, Scheduler, Truncate
+from runtimes.engine.scheduler import Forget, Fork, Limits, Operation, Plan, Restore, Save, Scheduler, Truncate
 from runtimes.engine.sequence import UNPLACED, Job, Sequence
 from runtimes.engine.step_time import StepTime
 from runtimes.engine.stop_matcher import StopMatcher
@@ -84,6 +84,7 @@ class Engine:
         self._itl_target_s = itl_target_s
         self._critical_s: float | None = None  # when critical work was seen last
         self._others_s = 0.0  # when other work had a row last, or there was none
+        self._saved_s = 0.0  # of the time of critical streams, for others
         self._end_tokens = frozenset(info.end_tokens)
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="constraints")
         self._undrawn: dict[Sequence, Logits] = {}  # computed, while it is not known what they may say
@@ -162,13 +163,21 @@ class Engine:
                 self._undrawn[sequence] = row.copy()
         self._steps += 1
         self._last_step_s = self._clock() - began_s
-        if any(not s.critical for s, _ in plan.parts):
+        self._learn(plan, began_s)
+        return events
+
+    def _learn(self, plan: Plan, began_s: float) -> None:
+        """From how long a step took, and for whom it was."""
+        rows_of_critical = [n for sequence, n in plan.parts if sequence.critical]
+        if len(rows_of_critical) < len(plan.parts):
             self._others_s = began_s
+        if rows_of_critical and max(rows_of_critical) == 1:
+            alone_s = self.step_time.streams_s(len(rows_of_critical))
+            self._saved_s = saved(self._saved_s, alone_s, self._last_step_s)
         if plan.decode_rows == len(plan.rows):
             self.step_time.observe_streams(plan.decode_rows, self._scheduler.cells.used, self._last_step_s)
         if plan.decode_rows * 2 <= len(plan.rows):  # a row of a stream costs more than a prompt's: it has logits
             self.step_time.observe(len(plan.rows), self._last_step_s)
-        return events
 
     def save_ahead(self) -> bool:
         """For a moment without work: copies one finished sequence to host memory, so that no step has to wait for
@@ -209,6 +218,7 @@ class Engine:
             self.step_time,
             critical_s=critical_s,
             rested_s=now_s - self._others_s,
+            saved_s=self._saved_s,
             itl_target_s=self._itl_target_s,
         )
 

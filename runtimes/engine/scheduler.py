@@ -135,6 +135,7 @@ class Scheduler:
             critical_streams=critical,
             critical_prompts=any(s.critical for s in prompts),
             other_streams=len(streams) - critical,
+            other_prompts=any(not s.critical for s in prompts),
         )
 
     def schedule(self, share: Share, patient: Collection[Sequence] = ()) -> Plan:

@@ -2,6 +2,7 @@
 
 Without --real      the simulator: every machine, 3x and 10x, and what admission itself costs. Some minutes.
 --real              our daemon and the C++ llama-server with the small model: seven minutes for each seed.
+--ours              without the C++ server, in three minutes for each seed
 --seeds N           how many; default 1000, or 3 with --real
 --step-s SECONDS    how long the overload lasts, with --real; default 60
 --threads N         for both servers; default: the physical cores
@@ -36,6 +37,7 @@ GOODPUT: Final = 0.95
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.overload", description=__doc__)
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--ours", action="store_true")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--step-s", type=float, default=60.0)
     parser.add_argument("--threads", type=int, default=machine.usable_cores())
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that servers are ended then too
     try:
         if options.real:
-            claims = _real(options.seeds or 3, options.step_s, options.threads)
+            claims = _real(options.seeds or 3, options.step_s, options.threads, with_peer=not options.ours)
         else:
             claims = _simulated(options.seeds or 1000)
     except BenchError as error:
@@ -65,7 +67,7 @@ def _simulated(seeds: int) -> list[Claim]:
     return [*claims, Claim("admission itself, P99, ms", p99_s * 1e3, at_most=1)]
 
 
-def _real(seeds: int, step_s: float, threads: int) -> list[Claim]:
+def _real(seeds: int, step_s: float, threads: int, *, with_peer: bool) -> list[Claim]:
     model = ModelStore(state_dir(None, {}) / "models", offline=True).resolve(MODEL)
     if model is None:
         raise BenchError(f"there is no model {MODEL}: fetch it with `appliance pull {MODEL}`")
@@ -82,7 +84,8 @@ def _real(seeds: int, step_s: float, threads: int) -> list[Claim]:
         return real.run(server, arrivals, f"{seed}/{number}", hints=server.peer.name == "appliance")
 
     pooled = []
-    for name, started in (("appliance", _ours), ("llama-server", _theirs)):
+    servers = (("appliance", _ours), *((("llama-server", _theirs),) if with_peer else ()))
+    for name, started in servers:
         alone, beside = [], []
         for number in range(seeds):
             with started(setup) as server:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from runtimes.engine.batching import Crowd, Share, share
+from runtimes.engine.batching import EFFICIENT_ROWS, Crowd, Share, saved, share
 from runtimes.engine.step_time import StepTime
 from tests.bench.overload.machines import Machine
 
@@ -53,6 +53,7 @@ class VirtualEngine:
         self._curve = machine.curve
         self._arrivals = self._steps = 0
         self._critical_s: float | None = None
+        self._saved_s = 0.0
         self._others_s = 0.0  # when others had a row last, or there were none
         self.waiting: list[Stream] = []
         self.running: list[Stream] = []
@@ -85,19 +86,20 @@ class VirtualEngine:
             critical_streams=sum(s.critical for s in decoding),
             critical_prompts=any(s.critical for s in prompts),
             other_streams=sum(not s.critical for s in decoding),
+            other_prompts=any(not s.critical for s in prompts),
         )
         if crowd.critical_streams or crowd.critical_prompts:
             self._critical_s = now_s
         if all(s.critical for s in self.running):
             self._others_s = now_s
         since_s = None if self._critical_s is None else now_s - self._critical_s
-        part = share(crowd, self._time, critical_s=since_s, rested_s=now_s - self._others_s)
+        part = share(crowd, self._time, critical_s=since_s, rested_s=now_s - self._others_s, saved_s=self._saved_s)
         streams, rows = self._filled(part, decoding, prompts)
         if not streams and not rows:  # nobody is there whom the others could be in the way of
             streams, rows = self._filled(Share(part.prefill_rows), decoding, prompts)
         if any(not s.critical for s in streams) or any(not s.critical for s, _ in rows):
             self._others_s = now_s
-        step_s = self._curve.decode_s(len(streams)) + sum(n for _, n in rows) * self._curve.prefill_row_s
+        step_s = self._step_s(len(streams), sum(n for _, n in rows))
         alike = not rows and len(streams) == len(decoding)
         steps = max(1, min(math.ceil((until_s - now_s) / step_s), *(s.tokens_left for s in streams))) if alike else 1
         return self._taken(streams, rows, now_s, step_s, steps)
@@ -108,6 +110,17 @@ class VirtualEngine:
         for stream in done:
             self.running.remove(stream)
             yield stream
+
+    def _step_s(self, streams: int, rows: int) -> float:
+        """Rows of prompts cost what those of streams do, until there are enough for the full rate."""
+        few = min(self._slots, streams + rows)
+        if streams + rows <= few:
+            return self._curve.decode_s(few)
+        full_s = max(self._curve.decode_s(self._slots), EFFICIENT_ROWS * self._curve.prefill_row_s)
+        if streams + rows >= EFFICIENT_ROWS:
+            return full_s + (streams + rows - EFFICIENT_ROWS) * self._curve.prefill_row_s
+        few_s = self._curve.decode_s(few)
+        return few_s + (full_s - few_s) * (streams + rows - few) / (EFFICIENT_ROWS - few)
 
     def _admit(self) -> None:
         self.waiting.sort(key=lambda s: (s.rank, s.arrived))
@@ -144,6 +157,10 @@ class VirtualEngine:
         noise = max(0.5, self._rng.gauss(1.0, self._noise)) if self._noise else 1.0
         self._steps += steps
         took_s = step_s * noise
+        critical = sum(s.critical for s in streams)
+        if critical and not any(s.critical for s, _ in rows):
+            for _ in range(steps):
+                self._saved_s = saved(self._saved_s, self._time.streams_s(critical), took_s)
         if streams and not rows:
             self._time.observe_streams(len(streams), 0, took_s)
         ends_s = now_s + took_s * steps
