@@ -12,6 +12,7 @@ TOKENS_A_MESSAGE: Final = 5  # that a chat template puts around it
 USUAL_ANSWER_TOKENS: Final = 128.0  # before any was seen
 NEARLY_ALL: Final = 0.95  # of the best rate
 MOST: Final = 0.8
+MOST_COMPUTED: Final = 4.0  # of a prompt as estimated: a character may be a token or two
 LITTLE_LONGER: Final = 1.2  # than for one stream: such a batch keeps nobody waiting
 SMOOTHING: Final = 0.05  # weight of the newest answer
 
@@ -33,7 +34,7 @@ class Estimator:
     """One model's."""
 
     usual_answer_tokens: float = USUAL_ANSWER_TOKENS
-    computed_share: float = 1.0  # of prompts; the rest is found resident
+    computed_share: float = 1.0  # of prompts as estimated; the rest is found resident, or there is more than it seems
     curve: CostCurve | None = None
     slots: int = 1
     _row_s: float = field(default=0.0, init=False)
@@ -52,7 +53,7 @@ class Estimator:
     def answered(self, work: Work, prompt_tokens: int, answer_tokens: int) -> None:
         """It came to its end with so many tokens, prompt tokens being those that had to be computed."""
         self.usual_answer_tokens += SMOOTHING * (answer_tokens / work.sequences - self.usual_answer_tokens)
-        computed = min(1.0, prompt_tokens / max(1, work.prompt_tokens))
+        computed = min(MOST_COMPUTED, prompt_tokens / max(1, work.prompt_tokens))
         self.computed_share += SMOOTHING * (computed - self.computed_share)
 
     def seconds(self, work: Work) -> float:

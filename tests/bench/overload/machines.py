@@ -22,4 +22,26 @@ CPU = Machine(
     CostCurve(((1, 0.0067), (2, 0.0105), (4, 0.0155), (8, 0.0235), (16, 0.0388)), prefill_row_s=0.0018),
 )
 
-MACHINES = (CPU,)
+# From what llama.cpp's authors published of its CUDA kernels: tokens/s of micro-batches of so many rows; a step takes the
+# number over the rate. https://github.com/ggml-org/llama.cpp/pull/12014 and, for prompts, /pull/11583
+GPU_2B = Machine(
+    "RTX 3090, Gemma 2B F16",
+    CostCurve(
+        ((1, 1 / 161.85), (2, 2 / 259.87), (4, 4 / 521.12), (8, 8 / 972.83), (16, 16 / 1859.05)),
+        prefill_row_s=1 / 11162.57,
+    ),
+    is_gpu=True,
+    answer_tokens=(64, 256),
+)
+# The same of contexts of 32,768 tokens. https://github.com/ggml-org/llama.cpp/pull/17891
+GPU_7B = Machine(
+    "RTX 3090, Llama 7B Q4_0, long contexts",
+    CostCurve(
+        ((1, 1 / 40.02), (2, 2 / 75.11), (4, 4 / 144.65), (8, 8 / 247.66), (16, 16 / 503.10)),
+        prefill_row_s=1 / 1573.57,
+    ),
+    is_gpu=True,
+    answer_tokens=(64, 256),
+)
+
+MACHINES = (CPU, GPU_2B, GPU_7B)
