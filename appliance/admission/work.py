@@ -11,9 +11,9 @@ BYTES_A_TOKEN: Final = 4  # of English
 TOKENS_A_MESSAGE: Final = 5  # that a chat template puts around it
 USUAL_ANSWER_TOKENS: Final = 128.0  # before any was seen
 NEARLY_ALL: Final = 0.95  # of the best rate
-MOST: Final = 0.8
+MOST: Final = 0.7
 MOST_COMPUTED: Final = 4.0  # of a prompt as estimated: a character may be a token or two
-LITTLE_LONGER: Final = 1.2  # than for one stream: such a batch keeps nobody waiting
+LITTLE_LONGER: Final = 1.5  # than for one stream: such a batch keeps nobody waiting
 SMOOTHING: Final = 0.05  # weight of the newest answer
 
 

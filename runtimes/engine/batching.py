@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from runtimes.engine.step_time import LEAST_ROWS, StepTime
 
 LONGEST_REST_S = 0.5
-TOLERANCE = 1.4  # so much longer than alone critical streams may take, on average
+TOLERANCE = 1.5  # so much longer than alone critical streams may take, on average
 LONGEST_SHARED = 4.0  # and a single step
 MOST_SAVED_S = 0.25
 EFFICIENT_ROWS = 64  # of prompts, in one step (measured)

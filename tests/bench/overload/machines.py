@@ -22,8 +22,8 @@ CPU = Machine(
     CostCurve(((1, 0.0067), (2, 0.0105), (4, 0.0155), (8, 0.0235), (16, 0.0388)), prefill_row_s=0.0018),
 )
 
-# From what llama.cpp's authors published of its CUDA kernels: tokens/s of micro-batches of so many rows; a step takes the
-# number over the rate. https://github.com/ggml-org/llama.cpp/pull/12014 and, for prompts, /pull/11583
+# From what llama.cpp's authors published of its CUDA kernels: tokens/s of micro-batches of so many rows, so that a step
+# takes the number over the rate. https://github.com/ggml-org/llama.cpp/pull/12014 and, for prompts, /pull/11583
 GPU_2B = Machine(
     "RTX 3090, Gemma 2B F16",
     CostCurve(
@@ -41,7 +41,7 @@ GPU_7B = Machine(
         prefill_row_s=1 / 1573.57,
     ),
     is_gpu=True,
-    answer_tokens=(64, 256),
+    answer_tokens=(32, 96),
 )
 
 MACHINES = (CPU, GPU_2B, GPU_7B)
