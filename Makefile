@@ -27,6 +27,8 @@ bench: ## measure against other servers; prints a table of ratios
 	@$(VENV)/bin/appliance pull smollm2-135m-instruct all-minilm-l6-v2
 	@$(VENV)/bin/python -m tests.bench $(ARGS)
 	@$(if $(ARGS),,$(VENV)/bin/python -m tests.bench.cache)
+	@$(if $(ARGS),,$(VENV)/bin/python -m tests.bench.overload --seeds 100)
+	@$(if $(ARGS),,$(VENV)/bin/python -m tests.bench.overload --real --seeds 1 --step-s 30)
 
 check: ## format, lint, types, layers
 	@sh packaging/setup.sh test

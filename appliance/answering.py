@@ -13,7 +13,7 @@ from appliance.errors import ApplianceError, InvalidRequest, Overloaded
 from appliance.exchange import Exchange
 from appliance.frontier_settings import RoutingSettings
 from appliance.legs import Legs, frontier_error
-from appliance.protocol import ChatPrompt, Event, ImagePart, Request
+from appliance.protocol import ChatPrompt, Event, ImagePart, Queued, Request
 from appliance.routing.decision import Decision
 from appliance.security.auth import Principal
 from fallback import FrontierFailed
@@ -165,7 +165,7 @@ class Answering:
         try:
             refuse_images(request)
             async with aclosing(self._local(request)) as events:
-                held = [event async for event in events]
+                held = [event async for event in events if not isinstance(event, Queued)]
         except _ImageRefused as error:
             return _Tried(why="images", error=error)
         except ApplianceError as error:
