@@ -60,9 +60,10 @@ class Rechecks:
         )
 
     async def _made(self, recheck: _Recheck) -> None:
-        request = replace(recheck.request, id=uuid.uuid4().hex, stream=False)
+        hints = replace(recheck.request.hints, criticality="sheddable")  # whatever it was, nobody waits for it now
+        request = replace(recheck.request, id=uuid.uuid4().hex, stream=False, hints=hints)
         exchange = Exchange(request.id, time.monotonic(), reason="recheck", route="local")
-        exchange.step = request.hints.step
+        exchange.step, exchange.criticality = request.hints.step, request.hints.criticality
         deadline_s = asyncio.get_running_loop().time() + DEADLINE_S
         model = recheck.hit.answer.model
         try:

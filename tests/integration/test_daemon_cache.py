@@ -3,7 +3,9 @@
 import json
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +233,8 @@ def test_a_hit_is_checked_in_idle_time(launch: Callable[..., Daemon], embedding_
 
         def hit() -> bool:
             ask(daemon, headers={"x-appliance-cache": "refresh"}, **fields)
-            if route(ask(daemon, SAME, **fields)) == "cache-semantic":
+            critical = {"x-appliance-criticality": "critical"}
+            if route(ask(daemon, SAME, headers=critical, **fields)) == "cache-semantic":
                 return True
             client.delete("/admin/v1/cache")
             return False
@@ -239,6 +242,10 @@ def test_a_hit_is_checked_in_idle_time(launch: Callable[..., Daemon], embedding_
         wait_until(hit, "a semantic hit", timeout_s=30)
     (measured,) = wait_until(lambda: cache(daemon)["false_hits"], "a check", timeout_s=20)
     assert (measured["state"], measured["checked"], measured["wrong"]) == ("cold", 1, 0)
+    daemon.terminate()
+    with closing(sqlite3.connect(daemon.state_dir / "ledger.db")) as db:
+        of_the_check = db.execute("SELECT criticality FROM attempts WHERE reason = 'recheck'").fetchall()
+    assert of_the_check == [("sheddable",)]  # nobody waits for it, whatever it is a check of
 
 
 def test_who_began_a_generation_may_have_less_time_than_who_joins_it(daemon: Daemon) -> None:
