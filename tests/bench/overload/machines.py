@@ -33,12 +33,13 @@ GPU_2B = Machine(
     is_gpu=True,
     answer_tokens=(64, 256),
 )
-# The same of contexts of 32,768 tokens. https://github.com/ggml-org/llama.cpp/pull/17891
+# A workstation: `llama-batched-bench` with prompts of 512 tokens, seconds for 32 tokens of each stream.
+# https://github.com/ggml-org/llama.cpp/blob/master/benches/dgx-spark.md
 GPU_7B = Machine(
-    "RTX 3090, Llama 7B Q4_0, long contexts",
+    "NVIDIA GB10, Qwen2.5-Coder 7B Q8_0",
     CostCurve(
-        ((1, 1 / 40.02), (2, 2 / 75.11), (4, 4 / 144.65), (8, 8 / 247.66), (16, 16 / 503.10)),
-        prefill_row_s=1 / 1573.57,
+        ((1, 1.095 / 32), (2, 1.175 / 32), (4, 1.227 / 32), (8, 1.308 / 32), (16, 1.528 / 32)),
+        prefill_row_s=1 / 2359.65,
     ),
     is_gpu=True,
     answer_tokens=(32, 96),
